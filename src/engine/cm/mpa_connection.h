@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+// MPA connection setup (RFC 5044 7, RFC 6581): the request and the reply, without a socket.
+// The MPA initiator is the side that opened the TCP connection; the MPA responder accepted it.
+// One owner drives an object; not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/time.h"
+
+namespace airdma::mpa {
+
+/// Ready-to-receive frame the initiator sends first in peer-to-peer mode (RFC 6581 9.2).
+enum class Rtr : std::uint8_t { kNone, kSend, kWrite, kRead };
+
+/// How one side deals with the CRC (RFC 5044 7.1): on when either side asks for it.
+enum class CrcPolicy : std::uint8_t { kOff, kPrefer, kRequire, kRefuse };
+
+/// What one side brings to the negotiation. ird/ord: outstanding inbound/outbound READs.
+struct Offer {
+  std::uint8_t revision = 2;
+  CrcPolicy crc = CrcPolicy::kPrefer;
+  bool peer_to_peer = true;  // initiator: offer an RTR frame so that the responder may send first
+  std::uint16_t ird = 0;
+  std::uint16_t ord = 0;
+};
+
+/// What both sides agreed on.
+struct Agreement {
+  std::uint8_t revision = 2;
+  bool crc = false;
+  bool send_markers = false;  // the peer demands markers in what we send
+  bool enhanced = false;      // IRD and ORD were exchanged
+  std::uint16_t ird = 0;      // READs the peer may have outstanding with us
+  std::uint16_t ord = 0;      // READs we may have outstanding with the peer
+  Rtr rtr = Rtr::kNone;       // the initiator sends it first, the responder waits for it
+};
+
+/// What a request says, as the passive side's program is shown it.
+struct Request {
+  std::uint8_t revision = 2;
+  bool crc = false;
+  bool markers = false;
+  bool enhanced = false;
+  bool peer_to_peer = false;
+  std::uint16_t ird = 0;  // the initiator's
+  std::uint16_t ord = 0;
+  std::vector<std::byte> private_data;
+};
+
+enum class SetupState : std::uint8_t { kWaiting, kRequested, kEstablished, kRejected, kFailed };
+
+/// Why setup failed. For logs and tests; the program sees CONNECT_ERROR or REJECTED.
+enum class SetupError : std::uint8_t {
+  kNone, kBadKey, kBadRevision, kBadLength, kBadFlags, kCrcMismatch, kNoResources
+};
+
+/// Active side. After construction drain transmit(), then feed the peer's bytes.
+class Initiator {
+ public:
+  Initiator(const Offer& offer, Bytes private_data);
+
+  /// Bytes to put on the stream now; empty when none. The caller sends them all, in order.
+  [[nodiscard]] std::vector<std::byte> take_transmit();
+  /// Feeds stream bytes; returns how many were used. What follows the reply belongs to the FPDU
+  /// stream and is never consumed.
+  std::size_t on_bytes(Bytes bytes);
+
+  [[nodiscard]] SetupState state() const { return state_; }
+  [[nodiscard]] SetupError error() const { return error_; }
+  /// Valid once established.
+  [[nodiscard]] const Agreement& agreement() const { return agreement_; }
+  /// The reply's private data, of an acceptance or a rejection.
+  [[nodiscard]] Bytes private_data() const { return private_data_; }
+
+ private:
+  void on_reply();
+
+  Offer offer_;
+  SetupState state_ = SetupState::kWaiting;
+  SetupError error_ = SetupError::kNone;
+  Agreement agreement_;
+  std::vector<std::byte> transmit_;
+  std::vector<std::byte> received_;
+  std::vector<std::byte> private_data_;
+};
+
+/// Passive side. Feed bytes until kRequested, then accept() or reject(), then drain transmit().
+class Responder {
+ public:
+  Responder() = default;
+
+  /// As Initiator::on_bytes. Bytes after the request are not consumed.
+  std::size_t on_bytes(Bytes bytes);
+  /// Valid in kRequested.
+  [[nodiscard]] const Request& request() const { return request_; }
+
+  /// Answers. `offer.ird`/`ord` are the answering program's wishes; the agreement is bounded by the
+  /// request. Afterwards kEstablished, or kFailed when the CRC policies cannot meet (a rejection is
+  /// then what take_transmit() gives).
+  void accept(const Offer& offer, Bytes private_data);
+  void reject(Bytes private_data);
+  [[nodiscard]] std::vector<std::byte> take_transmit();
+
+  [[nodiscard]] SetupState state() const { return state_; }
+  [[nodiscard]] SetupError error() const { return error_; }
+  [[nodiscard]] const Agreement& agreement() const { return agreement_; }
+
+ private:
+  SetupState state_ = SetupState::kWaiting;
+  SetupError error_ = SetupError::kNone;
+  Request request_;
+  Agreement agreement_;
+  std::vector<std::byte> transmit_;
+  std::vector<std::byte> received_;
+};
+
+}  // namespace airdma::mpa

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// One end of an iWARP stream for one queue pair: MPA framing (RFC 5044), DDP (RFC 5041) and RDMAP
+// (RFC 5040, RFC 7306) above a byte stream it does not own. Sans-IO: bytes and time come in as
+// parameters; bytes to send, completions, events and a deadline are drained after every input.
+// Not here: connection setup (engine/cm), sockets and threads (runtime), order across queue pairs.
+// One progress agent drives it at a time; not thread-safe, except that work may be published to
+// the two rings by other threads at any moment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/time.h"
+#include "model/completion.h"
+#include "model/memory.h"
+#include "model/work.h"
+
+namespace airdma::iwarp {
+
+/// Ready-to-receive frame of peer-to-peer mode (RFC 6581 9.2).
+enum class Rtr : std::uint8_t { kNone, kSend, kWrite, kRead };
+
+/// Fixed properties of the queue pair.
+struct EndpointConfig {
+  Qpn qpn;
+  PdId pd;
+  model::AccessMask remote_access = model::kAccessRemoteRead | model::kAccessRemoteWrite |
+                                    model::kAccessRemoteAtomic;  // what the QP lets peers do
+};
+
+/// What connection setup agreed on.
+struct StreamParams {
+  bool initiator = false;      // opened the connection
+  bool crc = true;             // FPDUs carry a CRC32C that is checked
+  bool send_markers = false;   // the peer wants markers in what we send
+  bool receive_markers = false;
+  std::uint16_t ird = 1;       // READs the peer may have outstanding with us
+  std::uint16_t ord = 1;       // READs we may have outstanding with the peer
+  std::size_t max_ulpdu = 1440;  // bytes of ULPDU per FPDU we send, at most 65535
+  Rtr rtr = Rtr::kNone;        // initiator: send it first; responder: swallow it
+  /// Responder without an RTR frame: how long after start to hold our first FPDU for the
+  /// initiator's. RFC 5044 7.1.2 wants the initiator first; programs that wait for us would hang.
+  Duration first_fpdu_grace = std::chrono::milliseconds(10);
+};
+
+enum class EndpointState : std::uint8_t {
+  kIdle,         // no stream yet; work may be posted
+  kOperational,  // full operation
+  kError,        // the queue pair is in ERR: everything posted is flushed
+};
+
+/// What the driver should do with the stream once everything from poll_transmit is sent.
+enum class StreamRequest : std::uint8_t {
+  kKeep,
+  kShutdown,  // send a FIN, go on reading until the peer's (its bytes are ignored)
+  kAbort,     // reset the connection
+};
+
+/// How the stream's receive direction ended.
+enum class StreamEnd : std::uint8_t { kFin, kReset };
+
+/// Counters for people.
+struct EndpointStats {
+  std::uint64_t fpdus_sent = 0;
+  std::uint64_t fpdus_received = 0;
+  std::uint64_t payload_sent = 0;      // bytes of SEND, WRITE and READ response payload
+  std::uint64_t payload_received = 0;
+};
+
+class EndpointImpl;
+
+class Endpoint {
+ public:
+  /// The table and the rings outlive the endpoint.
+  Endpoint(const EndpointConfig& config, const model::MemoryTable& memory,
+           model::SendQueue& send_queue, model::ReceiveQueue& receive_queue);
+  ~Endpoint();
+
+  // Inputs. Each may change state; none performs I/O.
+  /// The stream is in FPDU mode from here on. Only in kIdle.
+  void start(const StreamParams& params, Time now);
+  /// Bytes from the peer, any cut. All are used (an incomplete FPDU is kept inside), unless the
+  /// endpoint stalls for a receive buffer: then the rest is kept inside too and wants_input()
+  /// says false, so the driver stops reading and TCP holds the peer back.
+  void on_bytes(Bytes bytes, Time now);
+  /// TCP has taken `bytes` more of what poll_transmit produced: sends complete by it.
+  void on_transmitted(std::size_t bytes, Time now);
+  /// The peer's direction of the stream ended.
+  void on_stream_end(StreamEnd end, Time now);
+  /// Receives were posted: resumes a stalled stream.
+  void on_receives_posted(Time now);
+  void on_deadline(Time now);
+  /// The program disconnects or destroys the connection: what is already framed is still sent,
+  /// everything else is flushed, then kShutdown.
+  void disconnect(Time now);
+  /// The queue pair was moved to ERR by its program (or has lost its CQ): flush, and end the stream
+  /// with a Terminate where one is possible. Also works in kIdle.
+  void fail(Time now);
+
+  // Outputs, drained after every input and after work was posted.
+  /// Frames as much as fits into `out`; returns the bytes written, 0 when there is nothing to send.
+  /// Call until 0. 64 KiB + 64 is the least useful size of `out`.
+  [[nodiscard]] std::size_t poll_transmit(MutableBytes out, Time now);
+  /// Completions since the last clear, in order. In kError this also flushes what was posted since.
+  [[nodiscard]] std::span<const model::Completion> completions();
+  void clear_completions();
+  /// Affiliated asynchronous events, oldest first.
+  [[nodiscard]] std::optional<model::QpEvent> poll_event();
+  [[nodiscard]] std::optional<Time> next_deadline() const;
+  [[nodiscard]] bool wants_input() const;
+  [[nodiscard]] EndpointState state() const;
+  [[nodiscard]] StreamRequest stream_request() const;
+  [[nodiscard]] const EndpointStats& stats() const;
+  /// Text of the reason the stream failed, for logs ("" when it did not): a string literal.
+  [[nodiscard]] const char* failure() const;
+
+ private:
+  std::unique_ptr<EndpointImpl> impl_;
+};
+
+}  // namespace airdma::iwarp

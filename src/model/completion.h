@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// What a queue pair reports: completions and asynchronous events, as data.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.h"
+
+namespace airdma::model {
+
+/// Values are those of enum ibv_wc_status.
+enum class WcStatus : std::uint8_t {
+  kSuccess = 0,
+  kLocalLengthError = 1,
+  kLocalQpOperationError = 2,
+  kLocalProtectionError = 4,
+  kFlushError = 5,
+  kMwBindError = 6,
+  kBadResponse = 7,
+  kLocalAccessError = 8,
+  kRemoteInvalidRequest = 9,
+  kRemoteAccessError = 10,
+  kRemoteOperationError = 11,
+  kRetryExceeded = 12,
+  kRnrRetryExceeded = 13,
+  kFatal = 19,
+  kGeneralError = 21,
+};
+
+/// Values are those of enum ibv_wc_opcode.
+enum class WcOpcode : std::uint8_t {
+  kSend = 0,
+  kRdmaWrite = 1,
+  kRdmaRead = 2,
+  kCompareSwap = 3,
+  kFetchAdd = 4,
+  kBindMw = 5,
+  kLocalInvalidate = 6,
+  kReceive = 128,
+  kReceiveRdmaWithImm = 129,
+};
+
+/// Values are those of enum ibv_wc_flags.
+inline constexpr std::uint32_t kWcWithImmediate = 1u << 1;
+inline constexpr std::uint32_t kWcWithInvalidate = 1u << 3;
+
+/// One completion queue entry.
+struct Completion {
+  std::uint64_t wr_id = 0;
+  WcStatus status = WcStatus::kSuccess;
+  WcOpcode opcode = WcOpcode::kSend;
+  bool receive = false;    // belongs to the receive CQ
+  bool solicited = false;  // the sender asked for a solicited event, or the status is an error
+  std::uint32_t byte_len = 0;
+  std::uint32_t immediate = 0;  // immediate data in network order, or the invalidated key
+  std::uint32_t flags = 0;      // kWc*
+  std::uint32_t vendor_error = 0;
+  Qpn qpn;
+};
+
+/// Affiliated asynchronous events of a queue pair; values are those of enum ibv_event_type.
+enum class QpEvent : std::uint8_t {
+  kFatal = 1,
+  kRequestError = 2,
+  kAccessError = 3,
+  kCommunicationEstablished = 4,
+  kSqDrained = 5,
+  kLastWqeReached = 16,
+};
+
+}  // namespace airdma::model

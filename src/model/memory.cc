@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "model/memory.h"
+
+namespace airdma::model {
+namespace {
+
+constexpr std::uint32_t kEmpty = 0;
+constexpr std::uint32_t kTombstone = ~0u;
+constexpr std::size_t kFirstCapacity = 64;
+
+// Keys are random already; the multiplication only spreads the ones a test chose.
+std::size_t first_slot(std::uint32_t key, std::size_t mask) {
+  return (key * std::size_t{0x9e3779b1}) >> 7 & mask;
+}
+
+}  // namespace
+
+MemoryTable::MemoryTable() {
+  generations_.push_back(std::make_unique<Generation>(kFirstCapacity));
+  current_.store(generations_.back().get(), std::memory_order_release);
+}
+
+MemoryTable::~MemoryTable() = default;
+
+Region* MemoryTable::find(Stag key) const {
+  const Generation& table = *current_.load(std::memory_order_acquire);
+  for (std::size_t i = first_slot(key.value(), table.mask);; i = (i + 1) & table.mask) {
+    const std::uint32_t found = table.slots[i].key.load(std::memory_order_acquire);
+    if (found == kEmpty) return nullptr;
+    if (found == key.value()) return table.slots[i].region.load(std::memory_order_acquire);
+  }
+}
+
+bool MemoryTable::insert(Generation& table, std::uint32_t key, Region* region) {
+  std::size_t i = first_slot(key, table.mask);
+  std::uint32_t found = table.slots[i].key.load(std::memory_order_relaxed);
+  while (found != kEmpty && found != kTombstone) {
+    i = (i + 1) & table.mask;
+    found = table.slots[i].key.load(std::memory_order_relaxed);
+  }
+  // A reader that still sees the slot's former key may get this region: pin() compares the keys.
+  table.slots[i].region.store(region, std::memory_order_release);
+  table.slots[i].key.store(key, std::memory_order_release);
+  return found == kEmpty;
+}
+
+void MemoryTable::grow() {
+  const Generation& old = *generations_.back();
+  // Twice the live keys; the same size again when tombstones alone filled it.
+  std::size_t capacity = kFirstCapacity;
+  while (capacity < (live_ + 1) * 4) capacity *= 2;
+  auto next = std::make_unique<Generation>(capacity);
+  for (std::size_t i = 0; i <= old.mask; ++i) {
+    const std::uint32_t key = old.slots[i].key.load(std::memory_order_relaxed);
+    if (key == kEmpty || key == kTombstone) continue;
+    insert(*next, key, old.slots[i].region.load(std::memory_order_relaxed));
+  }
+  used_ = live_;
+  generations_.push_back(std::move(next));
+  current_.store(generations_.back().get(), std::memory_order_release);
+}
+
+bool MemoryTable::publish(Stag key, Region& region) {
+  if (key.value() == kEmpty || key.value() == kTombstone || find(key) != nullptr) return false;
+  if ((used_ + 1) * 2 > generations_.back()->mask + 1) grow();
+  region.key.store(key.value(), std::memory_order_release);
+  if (insert(*generations_.back(), key.value(), &region)) ++used_;
+  ++live_;
+  return true;
+}
+
+void MemoryTable::retract(Region& region) {
+  const std::uint32_t key = region.key.exchange(0, std::memory_order_seq_cst);
+  if (key == 0) return;
+  Generation& table = *generations_.back();
+  for (std::size_t i = first_slot(key, table.mask);; i = (i + 1) & table.mask) {
+    const std::uint32_t found = table.slots[i].key.load(std::memory_order_relaxed);
+    if (found == kEmpty) return;
+    if (found != key) continue;
+    --live_;
+    // Where nothing follows no search needs to pass: the slot becomes empty again, so registering
+    // and deregistering for ever does not fill the table with tombstones.
+    const bool last = table.slots[(i + 1) & table.mask].key.load(std::memory_order_relaxed) == kEmpty;
+    table.slots[i].key.store(last ? kEmpty : kTombstone, std::memory_order_release);
+    if (last) --used_;
+    return;
+  }
+}
+
+std::expected<Pin, AccessFault> MemoryTable::pin(Stag key, PdId pd, std::uint64_t addr,
+                                                 std::uint64_t length, AccessMask needed) const {
+  if (length == 0) return Pin{};
+  Region* region = find(key);
+  if (region == nullptr) return std::unexpected(AccessFault::kInvalidKey);
+  // Pin first, then look at the key: retract() clears the key before it reads the pins, so one of
+  // the two sides always sees the other.
+  region->pins.fetch_add(1, std::memory_order_seq_cst);
+  Pin pin(region, nullptr);
+  if (region->key.load(std::memory_order_seq_cst) != key.value()) {
+    return std::unexpected(AccessFault::kInvalidKey);
+  }
+  if (region->pd != pd) return std::unexpected(AccessFault::kOtherPd);
+  if ((region->access & needed) != needed) return std::unexpected(AccessFault::kDenied);
+  const std::uint64_t offset = addr - region->base;
+  if (addr < region->base || offset > region->length || length > region->length - offset) {
+    return std::unexpected(AccessFault::kBounds);
+  }
+  pin.data_ = region->start + offset;
+  return pin;
+}
+
+}  // namespace airdma::model
