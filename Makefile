@@ -18,7 +18,7 @@ build:
 
 test:
 	@scripts/install-deps.sh test
-	@scripts/build.sh $(PRESET) $(JOBS)
+	@scripts/build.sh $(PRESET) $(JOBS) all
 	@JOBS=$(JOBS) scripts/run-tests.sh $(PRESET)
 
 demo:
@@ -28,7 +28,7 @@ demo:
 
 bench:
 	@scripts/install-deps.sh bench
-	@scripts/build.sh bench $(JOBS)
+	@scripts/build.sh bench $(JOBS) all
 	@scripts/bench.sh build-bench
 
 install: build
@@ -37,14 +37,16 @@ install: build
 # Sanitized builds and their tests, each in a folder of its own.
 asan tsan dev:
 	@scripts/install-deps.sh test
-	@scripts/build.sh $@ $(JOBS)
+	@scripts/build.sh $@ $(JOBS) all
 	@JOBS=$(JOBS) scripts/run-tests.sh $@
 
 fuzz:
 	@scripts/install-deps.sh fuzz
-	@scripts/build.sh fuzz $(JOBS)
+	@scripts/build.sh fuzz $(JOBS) all
 
-tidy: build
+tidy:
+	@scripts/install-deps.sh test
+	@scripts/build.sh $(PRESET) $(JOBS) all
 	@ctest --test-dir build -L tidy --output-on-failure
 
 format:

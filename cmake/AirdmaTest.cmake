@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: MIT
 # airdma_gtest(<name> LABEL <label> [SOURCES <file>...] [DEPS <target>...] [TIMEOUT <seconds>]
 #   [DEFINES <macro>...]): a GoogleTest program whose cases are tests of their own, under one
-#   label: unit, sim,
-#   abi, conformance, interop or fuzz. scripts/run-tests.sh chooses by label what runs together.
+#   label: unit, sim, abi, conformance, interop or fuzz. scripts/run-tests.sh chooses by label
+#   what runs together.
 # airdma_unit_tests(<layer>): the program of all tests/unit/<layer>/*_test.cc; nothing when there
 #   are none. A layer's own archive and those it depends on come with it.
-find_package(GTest REQUIRED)
+#
+# The product builds without GoogleTest: then there are no tests, and configure says so.
+find_package(GTest QUIET)
+if(NOT GTest_FOUND)
+  message(STATUS "GoogleTest not found: no tests (scripts/install-deps.sh test brings it)")
+endif()
 include(GoogleTest)
 
 function(airdma_gtest name)
+  if(NOT GTest_FOUND)
+    return()
+  endif()
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS;DEFINES" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
