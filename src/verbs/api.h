@@ -87,8 +87,7 @@ Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, int access);
 /// The same; remote peers (and local keys) address its first byte as `iova`.
 Result<ibv_mr*> reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access);
 /// The same; callers pass optional access bits, which are masked when unsupported.
-Result<ibv_mr*> reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
-                             unsigned access);
+Result<ibv_mr*> reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova, unsigned access);
 /// Region over a dma-buf descriptor.
 Result<ibv_mr*> reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd,
                               int access);

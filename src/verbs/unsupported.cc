@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// What this release has no implementation of, answered as by a device without the feature:
+//   memory       reg_dmabuf_mr rereg_mr alloc_null_mr advise_mr, windows (alloc_mw bind_mw
+//                dealloc_mw), device memory (alloc_dm free_dm reg_dm_mr), thread and parent
+//                domains (alloc_td dealloc_td alloc_parent_domain), import_* unimport_*
+//   completion   create_cq_ex resize_cq modify_cq query_rt_values
+//   queue pairs  create_qp_ex open_qp qp_to_qp_ex modify_qp_rate_limit query_qp_data_in_order
+//                set_ece query_ece
+//   queues       *_srq create_srq_ex get_srq_num post_srq_recv post_srq_ops, open_xrcd
+//                close_xrcd, *_wq *_rwq_ind_table
+//   addresses    create_ah init_ah_from_wc create_ah_from_wc destroy_ah resolve_eth_l2_from_gid
+//                attach_mcast detach_mcast
+//   steering     *_flow *_flow_action* *_counters attach_counters_point_flow
+// Whoever implements one moves its definition out of this file. Each takes anything, handles
+// that are none included, because no handle of its kind can exist.
+#include <errno.h>
+
+#include "verbs/api.h"
+
+namespace airdma::verbs {
+namespace {
+
+std::unexpected<Error> unsupported() { return fail(EOPNOTSUPP); }
+
+}  // namespace
+
+// Memory.
+
+Result<ibv_mr*> reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
+  return unsupported();
+}
+Status rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) { return unsupported(); }
+Result<ibv_mr*> alloc_null_mr(ibv_pd*) { return unsupported(); }
+Status advise_mr(ibv_pd*, ibv_advise_mr_advice, uint32_t, ibv_sge*, uint32_t) {
+  return unsupported();
+}
+Result<ibv_mw*> alloc_mw(ibv_pd*, ibv_mw_type) { return unsupported(); }
+Status bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return unsupported(); }
+Status dealloc_mw(ibv_mw*) { return unsupported(); }
+Result<ibv_dm*> alloc_dm(ibv_context*, ibv_alloc_dm_attr*) { return unsupported(); }
+Status free_dm(ibv_dm*) { return unsupported(); }
+Result<ibv_mr*> reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t, size_t, unsigned) { return unsupported(); }
+Result<ibv_td*> alloc_td(ibv_context*, ibv_td_init_attr*) { return unsupported(); }
+Status dealloc_td(ibv_td*) { return unsupported(); }
+Result<ibv_pd*> alloc_parent_domain(ibv_context*, ibv_parent_domain_init_attr*) {
+  return unsupported();
+}
+Result<ibv_context*> import_device(int) { return unsupported(); }
+Result<ibv_pd*> import_pd(ibv_context*, uint32_t) { return unsupported(); }
+void unimport_pd(ibv_pd*) {}
+Result<ibv_mr*> import_mr(ibv_pd*, uint32_t) { return unsupported(); }
+void unimport_mr(ibv_mr*) {}
+Result<ibv_dm*> import_dm(ibv_context*, uint32_t) { return unsupported(); }
+void unimport_dm(ibv_dm*) {}
+
+// Completion.
+
+Result<ibv_cq_ex*> create_cq_ex(ibv_context*, ibv_cq_init_attr_ex*) { return unsupported(); }
+Status resize_cq(ibv_cq*, int) { return unsupported(); }
+Status modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return unsupported(); }
+Status query_rt_values(ibv_context*, ibv_values_ex*) { return unsupported(); }
+
+// Queue pairs.
+
+Result<ibv_qp*> create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*) { return unsupported(); }
+Result<ibv_qp*> open_qp(ibv_context*, ibv_qp_open_attr*) { return unsupported(); }
+ibv_qp_ex* qp_to_qp_ex(ibv_qp*) noexcept { return nullptr; }
+Status modify_qp_rate_limit(ibv_qp*, ibv_qp_rate_limit_attr*) { return unsupported(); }
+bool query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept { return false; }
+Status set_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
+Status query_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
+
+// Shared receive queues, XRC domains, work queues.
+
+Result<ibv_srq*> create_srq(ibv_pd*, ibv_srq_init_attr*) { return unsupported(); }
+Result<ibv_srq*> create_srq_ex(ibv_context*, ibv_srq_init_attr_ex*) { return unsupported(); }
+Status modify_srq(ibv_srq*, ibv_srq_attr*, int) { return unsupported(); }
+Status query_srq(ibv_srq*, ibv_srq_attr*) { return unsupported(); }
+Status get_srq_num(ibv_srq*, uint32_t*) { return unsupported(); }
+Status destroy_srq(ibv_srq*) { return unsupported(); }
+int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
+  if (bad_wr != nullptr) *bad_wr = wr;
+  return EOPNOTSUPP;
+}
+int post_srq_ops(ibv_srq*, ibv_ops_wr* op, ibv_ops_wr** bad_op) noexcept {
+  if (bad_op != nullptr) *bad_op = op;
+  return EOPNOTSUPP;
+}
+Result<ibv_xrcd*> open_xrcd(ibv_context*, ibv_xrcd_init_attr*) { return unsupported(); }
+Status close_xrcd(ibv_xrcd*) { return unsupported(); }
+Result<ibv_wq*> create_wq(ibv_context*, ibv_wq_init_attr*) { return unsupported(); }
+Status modify_wq(ibv_wq*, ibv_wq_attr*) { return unsupported(); }
+Status destroy_wq(ibv_wq*) { return unsupported(); }
+Result<ibv_rwq_ind_table*> create_rwq_ind_table(ibv_context*, ibv_rwq_ind_table_init_attr*) {
+  return unsupported();
+}
+Status destroy_rwq_ind_table(ibv_rwq_ind_table*) { return unsupported(); }
+
+// Address handles and multicast.
+
+Result<ibv_ah*> create_ah(ibv_pd*, ibv_ah_attr*) { return unsupported(); }
+Status init_ah_from_wc(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {
+  return unsupported();
+}
+Result<ibv_ah*> create_ah_from_wc(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t) { return unsupported(); }
+Status destroy_ah(ibv_ah*) { return unsupported(); }
+Status resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*) {
+  return unsupported();
+}
+Status attach_mcast(ibv_qp*, const ibv_gid*, uint16_t) { return unsupported(); }
+Status detach_mcast(ibv_qp*, const ibv_gid*, uint16_t) { return unsupported(); }
+
+// Flow steering and counters.
+
+Result<ibv_flow*> create_flow(ibv_qp*, ibv_flow_attr*) { return unsupported(); }
+Status destroy_flow(ibv_flow*) { return unsupported(); }
+Result<ibv_flow_action*> create_flow_action_esp(ibv_context*, ibv_flow_action_esp_attr*) {
+  return unsupported();
+}
+Status modify_flow_action_esp(ibv_flow_action*, ibv_flow_action_esp_attr*) { return unsupported(); }
+Status destroy_flow_action(ibv_flow_action*) { return unsupported(); }
+Result<ibv_counters*> create_counters(ibv_context*, ibv_counters_init_attr*) {
+  return unsupported();
+}
+Status destroy_counters(ibv_counters*) { return unsupported(); }
+Status attach_counters_point_flow(ibv_counters*, ibv_counter_attach_attr*, ibv_flow*) {
+  return unsupported();
+}
+Status read_counters(ibv_counters*, uint64_t*, uint32_t, uint32_t) { return unsupported(); }
+
+}  // namespace airdma::verbs
