@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// Owned file descriptors. All are close-on-exec and never 0, 1 or 2. Those marked private are
+// closed in a fork() child, so that the child does not keep the parent's connections open.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "base/result.h"
+
+namespace airdma::io {
+
+class Fd {
+ public:
+  Fd() = default;
+  /// Takes ownership. `fork_private`: closed in children made by fork().
+  explicit Fd(int fd, bool fork_private = true);
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  ~Fd() { reset(); }
+
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// A counting event: each post() makes one consume() succeed. The descriptor is readable while the
+/// count is positive; programs poll it and may make it non-blocking.
+class EventCounter {
+ public:
+  static Result<EventCounter> create();
+  EventCounter() = default;
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  void post();
+  /// Takes one; blocks unless the descriptor is non-blocking. EAGAIN, EINTR as read(2) gives them.
+  Status consume();
+  /// Takes one if there is one, never blocks (for the owner that has just removed an event).
+  void consume_if_any();
+
+ private:
+  Fd fd_;
+};
+
+}  // namespace airdma::io

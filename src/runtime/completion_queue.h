@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// Completion queues and completion channels as the queue pairs and the verbs layer share them.
+// Thread-safe. A completion queue outlives the queue pairs that report to it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "io/fd.h"
+#include "model/completion.h"
+
+namespace airdma::runtime {
+
+class QueuePair;
+
+/// Queue of notifications behind an ibv_comp_channel. Entries are opaque to this class.
+class CompletionChannel {
+ public:
+  static Result<std::unique_ptr<CompletionChannel>> create();
+
+  [[nodiscard]] int fd() const { return counter_.fd(); }
+  void push(void* entry);
+  /// The oldest entry. Blocks unless the program made fd() non-blocking (EAGAIN). EINTR.
+  Result<void*> pop();
+  /// Drops all entries of `entry`.
+  void purge(void* entry);
+
+ private:
+  std::mutex mutex_;
+  std::deque<void*> entries_;
+  io::EventCounter counter_;
+};
+
+enum class NotifyMode : std::uint8_t { kNone, kSolicited, kAny };
+
+class CompletionQueue {
+ public:
+  /// `capacity` >= 1 entries. `channel` may be null; `entry` is what is pushed to it.
+  CompletionQueue(std::uint32_t capacity, CompletionChannel* channel, void* entry);
+  ~CompletionQueue();
+
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+
+  // Producers (queue pairs).
+  /// False when the queue was or is overrun: the completion is lost, and the first time
+  /// `on_overflow` (set below) is called.
+  bool push(const model::Completion& completion);
+
+  // Consumer.
+  /// Moves up to `count` completions to `out`; returns how many, or -1 after an overrun (when all
+  /// that was queued before it has been taken). An empty queue makes the transport work first, on
+  /// this thread.
+  int poll(int count, model::Completion* out);
+  /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
+  /// Arming for any completion is not weakened by arming for solicited ones.
+  void request_notify(bool solicited_only);
+
+  /// Called once, outside the lock, when the queue is overrun.
+  void set_overflow_handler(void (*handler)(void* context), void* context) {
+    overflow_handler_ = handler;
+    overflow_context_ = context;
+  }
+
+  /// Queue pairs whose transport poll() may drive. Each is attached once per role.
+  void attach(QueuePair* queue_pair);
+  void detach(QueuePair* queue_pair);
+  /// Removes completions of a queue pair that is reset or destroyed.
+  void discard(Qpn qpn);
+
+ private:
+  int take(int count, model::Completion* out);
+  void drive_transport();
+
+  const std::uint32_t capacity_;
+  CompletionChannel* channel_;
+  void* entry_;
+  SpinLock lock_;
+  std::unique_ptr<model::Completion[]> ring_;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
+  bool overrun_ = false;
+  NotifyMode notify_ = NotifyMode::kNone;
+  std::atomic<std::uint32_t> available_{0};
+  void (*overflow_handler_)(void*) = nullptr;
+  void* overflow_context_ = nullptr;
+  std::mutex members_mutex_;
+  std::vector<QueuePair*> members_;
+};
+
+}  // namespace airdma::runtime

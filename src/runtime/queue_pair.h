@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// A queue pair at work: its rings, its engine, its TCP connection, and the rule of who drives them.
+// Whoever posts, polls or is woken by epoll takes the transport with a try-lock and does what there
+// is to do; a thread that does not get it leaves a mark that makes the holder look again.
+// Thread-safe. Owned by shared_ptr: the verbs object holds one, the progress thread another while
+// a stream is open.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/spin_lock.h"
+#include "engine/iwarp/endpoint.h"
+#include "io/tcp_socket.h"
+#include "model/completion.h"
+#include "model/memory.h"
+#include "model/work.h"
+#include "runtime/completion_queue.h"
+#include "runtime/progress.h"
+#include "trace/tcp_tap.h"
+
+namespace airdma::runtime {
+
+/// State of a queue pair; values are those of enum ibv_qp_state.
+enum class QpState : std::uint8_t {
+  kReset = 0, kInit = 1, kRtr = 2, kRts = 3, kSqd = 4, kSqe = 5, kError = 6
+};
+
+/// Told about what happens to a queue pair. Called on the progress thread, never with a runtime
+/// lock held; not after the observer was removed.
+class QueuePairObserver {
+ public:
+  virtual void on_qp_event(model::QpEvent event) = 0;
+
+ protected:
+  ~QueuePairObserver() = default;
+};
+
+/// The connection manager's side of the same.
+class StreamObserver {
+ public:
+  /// The stream is over in both directions or broke; the queue pair is in ERR. Once per stream.
+  virtual void on_stream_closed() = 0;
+
+ protected:
+  ~StreamObserver() = default;
+};
+
+struct QueuePairConfig {
+  Qpn qpn;
+  PdId pd;
+  std::uint32_t max_send_wr = 1;
+  std::uint32_t max_recv_wr = 1;
+  std::uint32_t max_send_sge = 1;
+  std::uint32_t max_recv_sge = 1;
+  std::uint32_t max_inline_data = 0;
+};
+
+class QueuePair : public std::enable_shared_from_this<QueuePair> {
+ public:
+  /// The table and the completion queues outlive the queue pair (destroy() detaches it).
+  static std::shared_ptr<QueuePair> create(const QueuePairConfig& config,
+                                           const model::MemoryTable& memory,
+                                           CompletionQueue& send_cq, CompletionQueue& receive_cq,
+                                           std::weak_ptr<QueuePairObserver> observer);
+  ~QueuePair();
+
+  [[nodiscard]] Qpn qpn() const { return config_.qpn; }
+  [[nodiscard]] QpState state() const { return state_.load(std::memory_order_acquire); }
+
+  // Posting. Fill slots of the ring and publish them while holding its lock, then call the
+  // matching *_posted() without it.
+  SpinLock& send_lock() { return send_lock_; }
+  model::SendQueue& send_queue() { return send_queue_; }
+  SpinLock& receive_lock() { return receive_lock_; }
+  model::ReceiveQueue& receive_queue() { return receive_queue_; }
+  void sends_posted();
+  void receives_posted();
+
+  // State, as ibv_modify_qp wants it (legality of the transition is the caller's business).
+  /// RESET, INIT: sets the state. From a state with a stream RESET aborts the stream; work is
+  /// forgotten without completions.
+  void set_state(QpState state);
+  void set_remote_access(model::AccessMask access);
+  /// To ERR: flushes everything; an open stream ends with a Terminate.
+  void fail();
+
+  // The connection manager's calls.
+  /// Takes over a connected socket in FPDU mode: RTS. `leftover` are bytes already read behind the
+  /// MPA frame. EINVAL unless the state is INIT, RTR or RTS without a stream.
+  Status start_stream(io::TcpSocket socket, const iwarp::StreamParams& params, Bytes leftover,
+                      std::unique_ptr<trace::TcpTap> tap, std::weak_ptr<StreamObserver> observer);
+  /// Graceful end: what is framed goes out, the rest is flushed, FIN. No effect without a stream
+  /// other than moving the queue pair to ERR.
+  void disconnect();
+  /// Aborts the stream, detaches from the completion queues, forgets all work. Last call.
+  void destroy();
+
+  // Progress.
+  /// Does what there is to do on this thread; false when another thread is at it.
+  bool drive();
+  /// As drive(), on behalf of a program that polls: keeps the progress thread out of the way.
+  void drive_polling();
+
+ private:
+  friend class QueuePairPump;
+  QueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,
+            CompletionQueue& send_cq, CompletionQueue& receive_cq,
+            std::weak_ptr<QueuePairObserver> observer);
+
+  QueuePairConfig config_;
+  const model::MemoryTable& memory_;
+  CompletionQueue& send_cq_;
+  CompletionQueue& receive_cq_;
+  std::weak_ptr<QueuePairObserver> observer_;
+  std::atomic<QpState> state_{QpState::kReset};
+  SpinLock send_lock_;
+  SpinLock receive_lock_;
+  model::SendQueue send_queue_;
+  model::ReceiveQueue receive_queue_;
+};
+
+}  // namespace airdma::runtime
