@@ -106,8 +106,8 @@ struct TerminateMessage {
 /// header bits, and where none is set from which reading names a defined cause (RFC order first).
 [[nodiscard]] std::optional<TerminateMessage> parse_terminate(Bytes payload);
 
-/// Writes the payload: its length, or 0 when it does not fit. Headers follow the control word only
-/// as RFC 5040 allows: the RDMAP header with the DDP header, that with the segment length.
+/// Writes the payload: its length, or 0 when it does not fit. The length field is there with M or
+/// with D; an RDMAP header without a DDP header is left out, as RFC 5040 knows no such message.
 [[nodiscard]] std::size_t emit_terminate(MutableBytes out, const TerminateMessage& message);
 
 }  // namespace airdma::wire
