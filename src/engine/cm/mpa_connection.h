@@ -10,23 +10,34 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/time.h"
+#include "wire/mpa.h"
 
 namespace airdma::mpa {
 
 /// Ready-to-receive frame the initiator sends first in peer-to-peer mode (RFC 6581 9.2).
 enum class Rtr : std::uint8_t { kNone, kSend, kWrite, kRead };
 
-/// How one side deals with the CRC (RFC 5044 7.1): on when either side asks for it.
+/// How one side deals with the CRC. RFC 5044 7.1: CRCs are on when either side's C bit says so.
+///             initiator                        responder
+///   kOff      does not ask, follows the reply  does not ask, follows the request
+///   kPrefer   asks                             as kOff: one asking side is enough
+///   kRequire  asks                             asks whatever the request says
+///   kRefuse   does not ask, fails on a reply   rejects a request that asks
+///             that asks
 enum class CrcPolicy : std::uint8_t { kOff, kPrefer, kRequire, kRefuse };
 
-/// What one side brings to the negotiation. ird/ord: outstanding inbound/outbound READs.
+/// READs one side lets the other have outstanding when that other insists, unless told otherwise.
+inline constexpr std::uint16_t kDefaultMaxIrd = 128;
+
+/// What one side brings to the negotiation. ird/ord: outstanding inbound/outbound READs; 0x3fff
+/// leaves a limit out of the negotiation (RFC 6581 9.1).
 struct Offer {
   std::uint8_t revision = 2;
   CrcPolicy crc = CrcPolicy::kPrefer;
   bool peer_to_peer = true;  // initiator: offer an RTR frame so that the responder may send first
   std::uint16_t ird = 0;
   std::uint16_t ord = 0;
+  std::uint16_t max_ird = kDefaultMaxIrd;  // ird is raised up to this when the peer's ord is more
 };
 
 /// What both sides agreed on.
@@ -47,7 +58,8 @@ struct Request {
   bool markers = false;
   bool enhanced = false;
   bool peer_to_peer = false;
-  std::uint16_t ird = 0;  // the initiator's
+  Rtr rtr = Rtr::kNone;   // the frame we choose among those offered
+  std::uint16_t ird = 0;  // the initiator's; valid when enhanced
   std::uint16_t ord = 0;
   std::vector<std::byte> private_data;
 };
@@ -56,10 +68,38 @@ enum class SetupState : std::uint8_t { kWaiting, kRequested, kEstablished, kReje
 
 /// Why setup failed. For logs and tests; the program sees CONNECT_ERROR or REJECTED.
 enum class SetupError : std::uint8_t {
-  kNone, kBadKey, kBadRevision, kBadLength, kBadFlags, kCrcMismatch, kNoResources
+  kNone,
+  kBadKey,         // not an MPA frame of the kind that is due
+  kBadRevision,    // 0, one we do not know, or a reply in another than the request's
+  kBadLength,      // PD_Length over 512, or too short for the enhanced word
+  kBadFlags,       // a request that is marked as rejected
+  kCrcMismatch,    // one side asks for CRCs, the other refuses them
+  kNoResources,    // the peer wants more READs outstanding than we can take
+  kNoMatchingRtr,  // the reply picks a ready-to-receive frame that was not offered
 };
 
-/// Active side. After construction drain transmit(), then feed the peer's bytes.
+/// Collects one MPA frame from a stream that may be cut anywhere.
+class FrameCollector {
+ public:
+  explicit FrameCollector(wire::MpaFrameKind kind) : kind_(kind) {}
+  FrameCollector(FrameCollector&&) = default;
+  FrameCollector& operator=(FrameCollector&&) = default;
+
+  /// Takes what belongs to the frame and nothing behind it; returns how many bytes that was.
+  std::size_t feed(Bytes bytes);
+  /// The whole frame, once it is here. Its private data points into this object.
+  [[nodiscard]] const std::optional<wire::MpaFrame>& frame() const { return frame_; }
+  [[nodiscard]] SetupError error() const { return error_; }
+  [[nodiscard]] bool done() const { return frame_.has_value() || error_ != SetupError::kNone; }
+
+ private:
+  wire::MpaFrameKind kind_;
+  std::vector<std::byte> received_;
+  std::optional<wire::MpaFrame> frame_;
+  SetupError error_ = SetupError::kNone;
+};
+
+/// Active side. After construction drain take_transmit(), then feed the peer's bytes.
 class Initiator {
  public:
   Initiator(const Offer& offer, Bytes private_data);
@@ -78,14 +118,17 @@ class Initiator {
   [[nodiscard]] Bytes private_data() const { return private_data_; }
 
  private:
-  void on_reply();
+  void on_reply(const wire::MpaFrame& reply);
+  void agree_depths(const wire::MpaEnhanced& theirs);
+  void agree_rtr(const wire::MpaEnhanced& theirs);
+  void fail(SetupError error);
 
   Offer offer_;
   SetupState state_ = SetupState::kWaiting;
   SetupError error_ = SetupError::kNone;
   Agreement agreement_;
   std::vector<std::byte> transmit_;
-  std::vector<std::byte> received_;
+  FrameCollector collector_{wire::MpaFrameKind::kReply};
   std::vector<std::byte> private_data_;
 };
 
@@ -111,12 +154,16 @@ class Responder {
   [[nodiscard]] const Agreement& agreement() const { return agreement_; }
 
  private:
+  void on_request(const wire::MpaFrame& frame);
+  void agree_depths(const Offer& offer);
+  void fail(SetupError error);
+
   SetupState state_ = SetupState::kWaiting;
   SetupError error_ = SetupError::kNone;
   Request request_;
   Agreement agreement_;
   std::vector<std::byte> transmit_;
-  std::vector<std::byte> received_;
+  FrameCollector collector_{wire::MpaFrameKind::kRequest};
 };
 
 }  // namespace airdma::mpa
