@@ -19,17 +19,16 @@
 #include "io/tcp_socket.h"
 #include "model/completion.h"
 #include "model/memory.h"
+#include "model/qp_state.h"
 #include "model/work.h"
 #include "runtime/completion_queue.h"
+#include "runtime/io_buffer.h"
 #include "runtime/progress.h"
 #include "trace/tcp_tap.h"
 
 namespace airdma::runtime {
 
-/// State of a queue pair; values are those of enum ibv_qp_state.
-enum class QpState : std::uint8_t {
-  kReset = 0, kInit = 1, kRtr = 2, kRts = 3, kSqd = 4, kSqe = 5, kError = 6
-};
+using model::QpState;
 
 /// Told about what happens to a queue pair. Called on the progress thread, never with a runtime
 /// lock held; not after the observer was removed.
@@ -102,27 +101,81 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   void destroy();
 
   // Progress.
-  /// Does what there is to do on this thread; false when another thread is at it.
-  bool drive();
-  /// As drive(), on behalf of a program that polls: keeps the progress thread out of the way.
+  /// Does what there is to do for a program that polls: reads until something completes.
   void drive_polling();
+  /// A completion queue was overrun: the queue pair goes to ERR as soon as its transport is free.
+  void fail_soon();
 
  private:
-  friend class QueuePairPump;
+  class StreamWatch;
+  friend class StreamWatch;
+
+  /// What a thread wants done; marks for the thread that holds the transport.
+  enum Work : std::uint32_t {
+    kTransmit = 1,   // work was posted, or the socket has room
+    kReceive = 2,    // the socket has bytes
+    kReceives = 4,   // receives were posted
+    kDeadline = 8,
+    kFail = 16,
+    kPoll = 32,      // with kReceive: stop at the first completion
+  };
+
   QueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,
             CompletionQueue& send_cq, CompletionQueue& receive_cq,
             std::weak_ptr<QueuePairObserver> observer);
 
-  QueuePairConfig config_;
+  void drive(std::uint32_t work);
+  template <class Action>
+  void with_transport(Action action);
+  // All below: by the thread that holds transport_lock_.
+  void pump(std::uint32_t work);
+  void receive(bool stop_at_completion);
+  bool receive_once(MutableBytes buffer);
+  void transmit();
+  bool flush_backlog();
+  bool send_some(Bytes bytes);
+  void resume_stalled();
+  void drain_completions();
+  void drain_events();
+  void update_stream();
+  void close_stream(bool reset);
+  void stream_failed(int error);
+  void update_deadline();
+
+  const QueuePairConfig config_;
   const model::MemoryTable& memory_;
   CompletionQueue& send_cq_;
   CompletionQueue& receive_cq_;
-  std::weak_ptr<QueuePairObserver> observer_;
+  const std::weak_ptr<QueuePairObserver> observer_;
   std::atomic<QpState> state_{QpState::kReset};
+  model::AccessMask remote_access_;
+
   SpinLock send_lock_;
   SpinLock receive_lock_;
   model::SendQueue send_queue_;
   model::ReceiveQueue receive_queue_;
+
+  SpinLock transport_lock_;
+  std::atomic<std::uint32_t> pending_{0};
+  std::atomic<bool> stalled_{false};  // the endpoint waits for a receive
+  std::unique_ptr<iwarp::Endpoint> endpoint_;
+
+  // The stream.
+  Progress* progress_ = nullptr;
+  WatchId watch_ = 0;
+  io::TcpSocket socket_;
+  std::unique_ptr<trace::TcpTap> tap_;
+  std::weak_ptr<StreamObserver> stream_observer_;
+  IoBuffer backlog_;  // framed, not yet taken by TCP
+  std::size_t backlog_begin_ = 0;
+  std::size_t backlog_end_ = 0;
+  bool receive_ended_ = false;  // the peer's FIN has come
+  bool shutdown_sent_ = false;
+  bool completed_something_ = false;
+  Time linger_until_ = Time::max();
+  Time deadline_set_ = Time::max();
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t bytes_received_ = 0;
 };
 
 }  // namespace airdma::runtime
