@@ -255,7 +255,7 @@ TEST_F(TcpTapTest, BrokenCrcIsSeen) {
 TEST_F(TcpTapTest, ResetShowsAndEndsTheRecording) {
   Result<PcapngFile> file = PcapngFile::open(path_);
   ASSERT_TRUE(file);
-  TcpTap tap(*file, host("127.0.0.1", 40000), host("127.0.0.1", 7174), false, clock());
+  TcpTap tap(*file, host("127.0.0.1", 7174), host("127.0.0.1", 40000), false, clock());
   const std::vector<Segment> opening = load_segments("rping-crc.txt");
   tap.received(Bytes(opening[0].bytes).first(10));
   tap.closed(true);
