@@ -55,7 +55,7 @@ struct Completion {
   std::uint32_t immediate = 0;  // immediate data in network order, or the invalidated key
   std::uint32_t flags = 0;      // kWc*
   std::uint32_t vendor_error = 0;
-  Qpn qpn;
+  Qpn qpn{};
 };
 
 /// Affiliated asynchronous events of a queue pair; values are those of enum ibv_event_type.

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// The public face: forwards to EndpointImpl, so that drivers do not depend on the parts.
+#include "engine/iwarp/endpoint.h"
+
+#include "engine/iwarp/endpoint_impl.h"
+
+namespace airdma::iwarp {
+
+Endpoint::Endpoint(const EndpointConfig& config, const model::MemoryTable& memory,
+                   model::SendQueue& send_queue, model::ReceiveQueue& receive_queue)
+    : impl_(std::make_unique<EndpointImpl>(config, memory, send_queue, receive_queue)) {}
+Endpoint::~Endpoint() = default;
+
+void Endpoint::start(const StreamParams& params, Time now) { impl_->start(params, now); }
+void Endpoint::on_bytes(Bytes bytes, Time) { impl_->on_bytes(bytes); }
+void Endpoint::on_transmitted(std::size_t bytes, Time) { impl_->on_transmitted(bytes); }
+void Endpoint::on_stream_end(StreamEnd end, Time) { impl_->on_stream_end(end); }
+void Endpoint::on_receives_posted(Time) { impl_->on_receives_posted(); }
+void Endpoint::on_deadline(Time now) { impl_->on_deadline(now); }
+void Endpoint::disconnect(Time) { impl_->disconnect(); }
+void Endpoint::fail(Time) { impl_->fail(); }
+
+std::size_t Endpoint::poll_transmit(MutableBytes out, Time now) {
+  return impl_->poll_transmit(out, now);
+}
+std::span<const model::Completion> Endpoint::completions() { return impl_->completions(); }
+void Endpoint::clear_completions() { impl_->clear_completions(); }
+std::optional<model::QpEvent> Endpoint::poll_event() { return impl_->poll_event(); }
+std::optional<Time> Endpoint::next_deadline() const { return impl_->next_deadline(); }
+bool Endpoint::wants_input() const { return impl_->wants_input(); }
+EndpointState Endpoint::state() const { return impl_->state(); }
+StreamRequest Endpoint::stream_request() const { return impl_->stream_request(); }
+const EndpointStats& Endpoint::stats() const { return impl_->stats(); }
+const char* Endpoint::failure() const { return impl_->failure(); }
+
+}  // namespace airdma::iwarp

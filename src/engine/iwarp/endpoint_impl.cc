@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT
+#include "engine/iwarp/endpoint_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace airdma::iwarp {
+
+using model::Violation;
+using model::WcStatus;
+using wire::Opcode;
+using wire::QueueNumber;
+using wire::TerminateLayer;
+
+namespace {
+
+// Limit: below this headers would outweigh payload; no path has so small a segment.
+constexpr std::size_t kLeastUlpdu = 128;
+
+}  // namespace
+
+EndpointImpl::EndpointImpl(const EndpointConfig& config, const model::MemoryTable& memory,
+                           model::SendQueue& send_queue, model::ReceiveQueue& receive_queue)
+    : log_(config.qpn),
+      requester_(memory, config.pd, send_queue, log_),
+      responder_(memory, config.pd, config.remote_access),
+      target_(memory, config.pd, config.remote_access, receive_queue, log_) {}
+
+void EndpointImpl::start(const StreamParams& params, Time now) {
+  if (state_ != EndpointState::kIdle) return;
+  params_ = params;
+  params_.max_ulpdu = std::clamp(params.max_ulpdu, kLeastUlpdu, wire::kMaxUlpduBytes);
+  reader_.start(params.crc, params.receive_markers);
+  writer_.start(params.crc, params.send_markers);
+  requester_.start(params.ord, params_.max_ulpdu);
+  responder_.start(params.ird);
+  target_.start(!params.initiator && params.rtr == Rtr::kSend);
+  rtr_due_ = params.initiator && params.rtr != Rtr::kNone;
+  held_ = !params.initiator;
+  // With an RTR frame agreed the initiator's first FPDU is certain to come (RFC 6581 9.2).
+  if (held_ && params.rtr == Rtr::kNone) hold_end_ = now + params.first_fpdu_grace;
+  state_ = EndpointState::kOperational;
+}
+
+// Receiving.
+
+void EndpointImpl::on_bytes(Bytes bytes) {
+  if (state_ != EndpointState::kOperational) return;
+  reader_.feed(bytes);
+  if (!stalled_) drain_reader();
+  if (state_ == EndpointState::kOperational) reader_.keep_rest();
+}
+
+void EndpointImpl::on_receives_posted() {
+  if (state_ != EndpointState::kOperational || !stalled_) return;
+  stalled_ = false;
+  drain_reader();
+}
+
+void EndpointImpl::drain_reader() {
+  while (state_ == EndpointState::kOperational) {
+    const FpduReader::Next next = reader_.next();
+    if (next.outcome == FpduReader::Outcome::kNeedMore) return;
+    if (next.outcome == FpduReader::Outcome::kBad) return raise(next.violation, nullptr);
+    held_ = false;
+    Offender offender;
+    const Verdict verdict = on_segment(next.ulpdu, offender);
+    switch (verdict.kind) {
+      case Verdict::Kind::kDone:
+        break;
+      case Verdict::Kind::kStall:
+        stalled_ = true;
+        return;
+      case Verdict::Kind::kViolation:
+        return raise(verdict.violation, &offender);
+    }
+    ++stats_.fpdus_received;
+    if (state_ == EndpointState::kOperational) reader_.consume();
+  }
+}
+
+Verdict EndpointImpl::on_segment(Bytes ulpdu, Offender& offender) {
+  const auto header = wire::parse_segment_header(ulpdu);
+  if (!header) return Violation::kSegmentTooShort;
+  offender.segment_bytes = ulpdu.size();
+  offender.header = *header;
+  if (header->ddp_version != wire::kDdpVersion) {
+    return header->tagged ? Violation::kTaggedVersion : Violation::kUntaggedVersion;
+  }
+  if (!header->tagged && header->queue > QueueNumber::kTerminate) return Violation::kUntaggedQueue;
+  if (header->rdmap_version != wire::kRdmapVersion) return Violation::kRdmapVersion;
+  const wire::OpcodeInfo* opcode = wire::find_opcode(header->opcode);
+  if (opcode == nullptr || opcode->tagged != header->tagged) return Violation::kUnexpectedOpcode;
+  if (!header->tagged && opcode->queue != header->queue) return Violation::kUnexpectedOpcode;
+  return dispatch(*opcode, ulpdu.subspan(header->bytes()), offender);
+}
+
+Verdict EndpointImpl::dispatch(const wire::OpcodeInfo& opcode, Bytes payload, Offender& offender) {
+  const wire::SegmentHeader& header = offender.header;
+  switch (opcode.opcode) {
+    case Opcode::kWrite:
+      return target_.on_write(header, payload);
+    case Opcode::kReadResponse:
+      return requester_.on_read_response(header, payload);
+    case Opcode::kSend:
+    case Opcode::kSendInvalidate:
+    case Opcode::kSendSolicited:
+    case Opcode::kSendSolicitedInvalidate:
+    case Opcode::kImmediate:
+    case Opcode::kImmediateSolicited:
+      return target_.on_untagged(header, opcode, payload);
+    case Opcode::kReadRequest:
+      return on_read_request(payload, offender);
+    case Opcode::kTerminate:
+      on_terminate(payload);
+      return {};
+    case Opcode::kAtomicRequest:
+    case Opcode::kAtomicResponse:
+      break;
+  }
+  return Violation::kUnexpectedOpcode;
+}
+
+Verdict EndpointImpl::on_read_request(Bytes payload, Offender& offender) {
+  const auto request = wire::parse_read_request(payload);
+  if (!request || payload.size() != wire::kReadRequestBytes || !offender.header.last) {
+    return Violation::kMessageLength;
+  }
+  offender.read_request = *request;
+  return responder_.accept({.header = offender.header, .request = *request});
+}
+
+// Terminate (RFC 5040 4.8, 7.1): whatever it says, the stream is over and gets no answer.
+
+void EndpointImpl::on_terminate(Bytes payload) {
+  failure_ = "the peer sent a Terminate that says nothing";
+  if (const auto message = wire::parse_terminate(payload)) {
+    failure_ = wire::describe(message->cause).data();
+    blame_by(*message);
+  }
+  end(StreamRequest::kShutdown);
+}
+
+/// Finds the READ of ours that the peer refused, if it is that.
+void EndpointImpl::blame_by(const wire::TerminateMessage& message) {
+  constexpr std::uint8_t kRemoteProtection = 1;
+  constexpr std::uint8_t kRemoteOperation = 2;
+  const auto& header = message.segment_header;
+  const bool names_read = header && !header->tagged && header->queue == QueueNumber::kReadRequest;
+  // Without headers an RDMAP error can only be about a READ while some are outstanding: errors of
+  // WRITE are DDP's, apart from rights.
+  const bool may_be_read =
+      !header && message.cause.layer == TerminateLayer::kRdmap &&
+      (message.cause.type == kRemoteProtection || message.cause.type == kRemoteOperation);
+  if (!names_read && !may_be_read) return;
+  const bool protection =
+      message.cause.layer == TerminateLayer::kRdmap && message.cause.type == kRemoteProtection;
+  requester_.blame_read(
+      names_read ? std::optional(header->msn) : std::nullopt,
+      protection ? WcStatus::kRemoteAccessError : WcStatus::kRemoteOperationError);
+}
+
+// Sending.
+
+std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
+  if (state_ == EndpointState::kError) return frame_terminate(out);
+  if (state_ == EndpointState::kIdle || holding(now)) return 0;
+  Room room{.out = out, .fresh = true, .position = produced_, .max_ulpdu = params_.max_ulpdu};
+  while (true) {
+    const std::size_t bytes = rtr_due_ ? frame_rtr(room) : frame_next(room);
+    if (bytes == 0) break;
+    room.out = room.out.subspan(bytes);
+    room.position += bytes;
+    room.fresh = false;
+    ++stats_.fpdus_sent;
+  }
+  const auto used = static_cast<std::size_t>(room.position - produced_);
+  produced_ = room.position;
+  raise_local_faults();
+  if (used == 0 && state_ == EndpointState::kError) return frame_terminate(out);
+  return used;
+}
+
+bool EndpointImpl::holding(Time now) {
+  if (held_ && hold_end_ && now >= *hold_end_) held_ = false;
+  return held_;
+}
+
+std::size_t EndpointImpl::frame_rtr(const Room& room) {
+  if (room.out.size() < kLeastUlpdu) return 0;
+  rtr_due_ = false;
+  switch (params_.rtr) {
+    case Rtr::kSend:
+      return requester_.frame_rtr(writer_, room, Opcode::kSend);
+    case Rtr::kRead:
+      return requester_.frame_rtr(writer_, room, Opcode::kReadRequest);
+    case Rtr::kWrite:
+    case Rtr::kNone:
+      break;
+  }
+  return requester_.frame_rtr(writer_, room, Opcode::kWrite);
+}
+
+std::size_t EndpointImpl::frame_next(const Room& room) {
+  if (!responder_.has_work()) return requester_.frame(writer_, room);
+  responder_turn_ = !responder_turn_;
+  if (!responder_turn_) {
+    if (const std::size_t bytes = requester_.frame(writer_, room)) return bytes;
+  }
+  return responder_.frame(writer_, room);
+}
+
+/// Errors that framing found, once everything before them is done.
+void EndpointImpl::raise_local_faults() {
+  if (state_ != EndpointState::kOperational) return;
+  if (responder_.failed()) {
+    const InboundRead read = responder_.oldest();
+    const Offender offender{.segment_bytes = read.header.bytes() + wire::kReadRequestBytes,
+                            .header = read.header,
+                            .read_request = read.request};
+    return raise(Violation::kReadWithdrawn, &offender);
+  }
+  if (const auto violation = requester_.due_fault()) raise(*violation, nullptr);
+}
+
+void EndpointImpl::on_transmitted(std::size_t bytes) {
+  transmitted_ = std::min(transmitted_ + bytes, produced_);
+  if (state_ != EndpointState::kOperational) return;
+  requester_.on_transmitted(transmitted_);
+  raise_local_faults();
+}
+
+std::size_t EndpointImpl::frame_terminate(MutableBytes out) {
+  if (!terminate_) return 0;
+  std::byte payload[wire::kTerminateMaxBytes];
+  const std::size_t payload_bytes = wire::emit_terminate(payload, *terminate_);
+  const std::size_t ulpdu = wire::kUntaggedHeaderBytes + payload_bytes;
+  if (ulpdu > writer_.max_ulpdu(out.size())) return 0;
+  terminate_.reset();
+  writer_.begin(out, ulpdu);
+  writer_.header(wire::untagged_header(Opcode::kTerminate, true, wire::kFirstMsn, 0));
+  writer_.append(Bytes{payload, payload_bytes});
+  const std::size_t bytes = writer_.finish();
+  produced_ += bytes;
+  ++stats_.fpdus_sent;
+  return bytes;
+}
+
+// Ending.
+
+void EndpointImpl::raise(Violation violation, const Offender* offender) {
+  const model::ViolationInfo& info = model::info(violation);
+  failure_ = info.text;
+  event_ = info.event;
+  wire::TerminateMessage message;
+  message.cause = {
+      .layer = static_cast<TerminateLayer>(info.layer), .type = info.type, .code = info.code};
+  if (offender != nullptr && info.headers == model::TerminateHeaders::kSegment) {
+    message.segment_bytes = static_cast<std::uint16_t>(offender->segment_bytes);
+    message.segment_header = offender->header;
+    message.read_request = offender->read_request;
+  }
+  terminate_ = message;
+  const bool of_receive =
+      violation == Violation::kUntaggedTooLong || violation == Violation::kReceiveBuffer;
+  end(StreamRequest::kShutdown, of_receive ? info.local : WcStatus::kFlushError);
+}
+
+void EndpointImpl::end(StreamRequest request, WcStatus first_receive) {
+  state_ = EndpointState::kError;
+  request_ = request;
+  stalled_ = held_ = rtr_due_ = false;
+  requester_.flush();
+  target_.flush(first_receive);
+  responder_.clear();
+  reader_.discard();
+}
+
+void EndpointImpl::on_stream_end(StreamEnd how) {
+  const bool reset = how == StreamEnd::kReset;
+  if (reset) {  // there is no stream left to say anything on
+    terminate_.reset();
+    request_ = StreamRequest::kAbort;
+  }
+  if (state_ == EndpointState::kError) return;
+  failure_ = reset ? "the peer reset the connection" : "the peer closed the connection";
+  end(reset ? StreamRequest::kAbort : StreamRequest::kShutdown);
+}
+
+void EndpointImpl::disconnect() {
+  if (state_ != EndpointState::kError) end(StreamRequest::kShutdown);
+}
+
+void EndpointImpl::fail() {
+  if (state_ == EndpointState::kError) return;
+  const bool terminate = state_ == EndpointState::kOperational;
+  raise(Violation::kProgram, nullptr);
+  if (!terminate) terminate_.reset();
+}
+
+void EndpointImpl::on_deadline(Time now) { (void)holding(now); }
+
+// Outputs.
+
+std::span<const model::Completion> EndpointImpl::completions() {
+  if (state_ == EndpointState::kError) {
+    requester_.flush();
+    target_.flush();
+  }
+  return log_.entries();
+}
+
+std::optional<model::QpEvent> EndpointImpl::poll_event() {
+  return std::exchange(event_, std::nullopt);
+}
+
+std::optional<Time> EndpointImpl::next_deadline() const { return held_ ? hold_end_ : std::nullopt; }
+
+const EndpointStats& EndpointImpl::stats() const {
+  stats_.payload_sent = requester_.payload_sent() + responder_.payload_sent();
+  stats_.payload_received = requester_.payload_received() + target_.payload_received();
+  return stats_;
+}
+
+}  // namespace airdma::iwarp

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Receive side of one queue pair: places the peer's WRITEs by STag and its SENDs into posted
+// receives, and completes those (RDMAP, RFC 5040 5; DDP placement, RFC 5041 5).
+// Not here: READs, either way; whether the FPDU was good.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/ids.h"
+#include "engine/iwarp/completion_log.h"
+#include "engine/iwarp/verdict.h"
+#include "model/memory.h"
+#include "model/work.h"
+#include "wire/ddp.h"
+#include "wire/rdmap.h"
+
+namespace airdma::iwarp {
+
+class Target {
+ public:
+  Target(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
+         model::ReceiveQueue& queue, CompletionLog& log);
+
+  /// rtr_send: the first message is the empty SEND of peer-to-peer mode, which meets no receive.
+  void start(bool rtr_send) { rtr_send_ = rtr_send; }
+  [[nodiscard]] Verdict on_write(const wire::SegmentHeader& header, Bytes payload);
+  /// A segment of queue 0.
+  [[nodiscard]] Verdict on_untagged(const wire::SegmentHeader& header,
+                                    const wire::OpcodeInfo& opcode, Bytes payload);
+  /// Completes everything posted: the oldest with `first` when it was being filled or was about to
+  /// be, the rest with FLUSH_ERR.
+  void flush(model::WcStatus first = model::WcStatus::kFlushError);
+
+  [[nodiscard]] std::uint64_t payload_received() const { return payload_received_; }
+
+ private:
+  /// The SEND being received.
+  struct Message {
+    bool active = false;
+    wire::Opcode opcode = wire::Opcode::kSend;
+    std::uint32_t received = 0;  // bytes
+    std::uint16_t sge = 0;
+    std::uint32_t sge_offset = 0;
+  };
+
+  [[nodiscard]] Verdict on_send(const wire::SegmentHeader& header, const wire::OpcodeInfo& opcode,
+                                Bytes payload);
+  [[nodiscard]] Verdict on_immediate(const wire::SegmentHeader& header,
+                                     const wire::OpcodeInfo& opcode, Bytes payload);
+  [[nodiscard]] bool scatter(const model::ReceiveWqe& wqe, Bytes payload);
+  void message_done(const wire::OpcodeInfo& opcode);
+
+  const model::MemoryTable& memory_;
+  PdId pd_;
+  model::AccessMask remote_access_;
+  model::ReceiveQueue& queue_;
+  CompletionLog& log_;
+
+  bool rtr_send_ = false;
+  wire::Msn expected_msn_ = wire::kFirstMsn;
+  Message message_;
+  std::uint64_t write_bytes_ = 0;                // of the WRITE message being received
+  std::uint64_t last_write_bytes_ = 0;           // of the one before an Immediate Data message
+  std::optional<std::uint32_t> send_immediate_;  // for the SEND that follows
+  std::uint64_t payload_received_ = 0;
+};
+
+}  // namespace airdma::iwarp
