@@ -8,6 +8,12 @@
 // EINVAL, memory that cannot be had is ENOMEM, calls of a fork() child on objects of its parent
 // are ENODEV; none of them crashes. Output parameters are written on success only.
 // What this release has no implementation of answers EOPNOTSUPP (unsupported.cc).
+//
+// Programs cancel threads (rping does, in its event loops). src/abi turns cancellation off for
+// every call but get_async_event, get_cq_event, cm::get_cm_event and cm::get_request: those
+// block with no lock held and are not noexcept. The data path (post_*, poll_cq, req_notify_cq)
+// is called through its slots with nothing in between, and is noexcept: what it calls must be no
+// cancellation point (raw syscall() is none, recv() and sendmsg() are), or the program aborts.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,6 +30,8 @@ namespace airdma::verbs {
 
 /// NULL-terminated array of devices, `*num_devices` (may be NULL) its length; an empty list is a
 /// success. Device pointers stay valid while the list is held or a context is open on them.
+/// Providers' libraries (mlx5dv_is_supported, efadv_query_device) look at the pointer behind the
+/// ibv_device to tell whether it is theirs: memory there must be ours, and NULL is safe.
 Result<ibv_device**> get_device_list(int* num_devices);
 /// Frees the array; NULL is allowed.
 void free_device_list(ibv_device** list);
