@@ -4,7 +4,8 @@
 #   label: unit, sim, abi, conformance, interop or fuzz. scripts/run-tests.sh chooses by label
 #   what runs together.
 # airdma_unit_tests(<layer>): the program of all tests/unit/<layer>/*_test.cc; nothing when there
-#   are none. A layer's own archive and those it depends on come with it.
+#   are none. A layer's own archive and those it depends on come with it; what else they need,
+#   tests/unit/<layer>/unit.cmake adds to the target unit_<layer>_test.
 #
 # The product builds without GoogleTest: then there are no tests, and configure says so.
 find_package(GTest QUIET)
@@ -41,4 +42,5 @@ function(airdma_unit_tests path)
   endif()
   string(REPLACE "/" "_" name ${path})
   airdma_gtest(unit_${name}_test LABEL unit SOURCES ${sources} DEPS airdma_${name})
+  include(${PROJECT_SOURCE_DIR}/tests/unit/${path}/unit.cmake OPTIONAL)
 endfunction()

@@ -57,6 +57,7 @@ std::uint32_t extend_portable(std::uint32_t crc, Bytes bytes) {
   for (; left >= 8; left -= 8, at += 8) {
     const std::uint64_t word = load_le64(at) ^ crc;
     crc = 0;
+#pragma GCC unroll 8
     for (unsigned i = 0; i < 8; ++i) crc ^= kTables[7 - i][(word >> 8 * i) & 0xff];
   }
   for (; left > 0; --left, ++at) {
