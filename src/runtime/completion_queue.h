@@ -16,6 +16,7 @@
 
 namespace airdma::runtime {
 
+class Progress;
 class QueuePair;
 
 /// Queue of notifications behind an ibv_comp_channel. Entries are opaque to this class.
@@ -88,8 +89,15 @@ class CompletionQueue {
   std::atomic<std::uint32_t> available_{0};
   void (*overflow_handler_)(void*) = nullptr;
   void* overflow_context_ = nullptr;
+  struct Member {
+    QueuePair* queue_pair;
+    int roles;  // send, receive or both
+  };
+
+  std::atomic<std::uint32_t> empty_polls_{0};  // in a row
   std::mutex members_mutex_;
-  std::vector<QueuePair*> members_;
+  std::vector<Member> members_;
+  Progress* progress_ = nullptr;
 };
 
 }  // namespace airdma::runtime

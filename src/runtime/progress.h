@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The progress thread: one per process, asleep in epoll_wait when there is nothing to do. It serves
 // descriptors, deadlines and deferred calls. Started at first use, blocks all signals, never ends.
+//
+// Two epoll sets. The control set holds listeners, connection setups, the wake-up counter and the
+// other set's descriptor; only the progress thread waits on it. The stream set holds the sockets of
+// queue pairs, edge-triggered; any thread may take events from it. While threads poll completion
+// queues they serve the streams themselves, and the progress thread leaves the stream set alone
+// ("delegated"): it looks every 50-200 us whether they still poll, and takes the streams back when
+// they do not.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +19,61 @@
 
 namespace airdma::runtime {
 
-/// Something the progress thread drives. Calls come on the progress thread only.
+/// Something the progress thread drives.
 class Pollable {
  public:
-  /// The descriptor is ready (EPOLLIN etc. in `events`). Watches are one-shot: watch() again.
+  /// The descriptor is ready (EPOLLIN etc. in `events`). Control descriptors: on the progress
+  /// thread. Streams: on the progress thread or on one that polls.
   virtual void on_ready(std::uint32_t events) = 0;
+  /// On the progress thread.
   virtual void on_deadline() = 0;
 
  protected:
   ~Pollable() = default;
 };
 
-/// Handle of a registered Pollable; 0 is none.
+/// Handle of a registered Pollable; 0 is none. Never used twice.
 using WatchId = std::uint64_t;
+
+struct ProgressState;
 
 class Progress {
  public:
-  /// The process's instance; starts the thread. EAGAIN or EMFILE when the system refuses.
+  /// The process's instance; starts the thread. Errors: EAGAIN, EMFILE, ENOMEM.
   static Result<Progress*> start();
 
   static Time now();
 
-  /// Registers a descriptor without watching it yet. The progress thread keeps `target` alive
-  /// while it is registered. Any thread.
-  Result<WatchId> add(int fd, std::shared_ptr<Pollable> target);
-  /// Wakes target->on_ready once when one of `events` (EPOLLIN|EPOLLOUT) is there. Any thread.
+  /// Registers a control descriptor, watched for nothing yet. The target is kept alive while it is
+  /// registered.
+  Result<WatchId> add_control(int fd, std::shared_ptr<Pollable> target);
+  /// Level-triggered interest of a control descriptor: EPOLLIN, EPOLLOUT, EPOLLRDHUP; 0 for none.
   void watch(WatchId id, std::uint32_t events);
-  /// At `deadline` target->on_deadline is called once; replaces the former one; Time::max(): none.
+  /// Registers a stream: edge-triggered for both directions from now on.
+  Result<WatchId> add_stream(int fd, std::shared_ptr<Pollable> target);
+  /// At `deadline` on_deadline() is called once. Replaces the former; Time::max() is none.
   void set_deadline(WatchId id, Time deadline);
-  /// After remove() no call begins; one in progress on the progress thread may still finish.
-  /// Call before the descriptor is closed.
+  /// After remove() no call begins; one in progress may still finish. Before the fd is closed.
   void remove(WatchId id);
-  /// Runs `task` on the progress thread soon.
+
+  /// Runs `task` on the progress thread soon, in the order of the calls.
   void defer(std::function<void()> task);
+  /// A stream left work behind (a thread stopped before the socket was empty): serves it again
+  /// unless its program does so first by polling.
+  void serve_later(WatchId id);
+
+  // For threads that poll.
+  /// An unsuccessful poll. After some in a row the calling thread's streams are its own.
+  void note_empty_poll(std::uint32_t in_a_row);
+  /// The program is about to sleep: the progress thread takes the streams back now.
+  void note_poll_end();
+  /// Takes ready streams and serves them on this thread.
+  void serve_ready_streams();
 
  private:
-  Progress() = default;
+  friend struct ProgressState;
+  explicit Progress(ProgressState& state) : state_(state) {}
+  ProgressState& state_;
 };
 
 }  // namespace airdma::runtime

@@ -9,9 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/spin_lock.h"
@@ -60,7 +57,7 @@ struct QueuePairConfig {
   std::uint32_t max_inline_data = 0;
 };
 
-class QueuePair : public std::enable_shared_from_this<QueuePair> {
+class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair> {
  public:
   /// The table and the completion queues outlive the queue pair (destroy() detaches it).
   static std::shared_ptr<QueuePair> create(const QueuePairConfig& config,
@@ -105,11 +102,10 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   void drive_polling();
   /// A completion queue was overrun: the queue pair goes to ERR as soon as its transport is free.
   void fail_soon();
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
 
  private:
-  class StreamWatch;
-  friend class StreamWatch;
-
   /// What a thread wants done; marks for the thread that holds the transport.
   enum Work : std::uint32_t {
     kTransmit = 1,   // work was posted, or the socket has room
@@ -118,29 +114,45 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
     kDeadline = 8,
     kFail = 16,
     kPoll = 32,      // with kReceive: stop at the first completion
+    kHangUp = 64,    // the peer will send no more than what is there
   };
 
   QueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,
             CompletionQueue& send_cq, CompletionQueue& receive_cq,
             std::weak_ptr<QueuePairObserver> observer);
 
+  void renew_endpoint();
   void drive(std::uint32_t work);
+  /// Runs `action` holding the transport, then does the work it and others left.
   template <class Action>
-  void with_transport(Action action);
+  void with_transport(Action action) {
+    transport_lock_.lock();
+    now_ = Progress::now();
+    action();
+    pump(pending_.exchange(0, std::memory_order_acq_rel));
+    transport_lock_.unlock();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (pending_.load(std::memory_order_relaxed) != 0) drive(0);
+  }
   // All below: by the thread that holds transport_lock_.
   void pump(std::uint32_t work);
   void receive(bool stop_at_completion);
-  bool receive_once(MutableBytes buffer);
+  enum class Received : std::uint8_t { kNothing, kAll, kMore };
+  Received receive_once(MutableBytes buffer);
+  void receive_ended(int error);
   void transmit();
   bool flush_backlog();
-  bool send_some(Bytes bytes);
-  void resume_stalled();
-  void drain_completions();
+  bool send_some(Bytes bytes, std::size_t& sent);
+  void update_stall();
+  void on_hang_up();
+  bool drain_completions();
   void drain_events();
   void update_stream();
+  void finish_sending();
   void close_stream(bool reset);
-  void stream_failed(int error);
   void update_deadline();
+  void on_time();
+  void leave_stream_behind();
 
   const QueuePairConfig config_;
   const model::MemoryTable& memory_;
@@ -148,7 +160,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   CompletionQueue& receive_cq_;
   const std::weak_ptr<QueuePairObserver> observer_;
   std::atomic<QpState> state_{QpState::kReset};
-  model::AccessMask remote_access_;
+  model::AccessMask remote_access_ = iwarp::EndpointConfig{}.remote_access;
 
   SpinLock send_lock_;
   SpinLock receive_lock_;
@@ -171,7 +183,7 @@ class QueuePair : public std::enable_shared_from_this<QueuePair> {
   std::size_t backlog_end_ = 0;
   bool receive_ended_ = false;  // the peer's FIN has come
   bool shutdown_sent_ = false;
-  bool completed_something_ = false;
+  Time now_{};  // of the current pump
   Time linger_until_ = Time::max();
   Time deadline_set_ = Time::max();
   std::uint64_t bytes_sent_ = 0;

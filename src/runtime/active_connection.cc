@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// The connecting side: TCP connect, MPA request, MPA reply.
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <mutex>
+
+#include "base/log.h"
+#include "runtime/connection.h"
+#include "runtime/stream_setup.h"
+
+namespace airdma::runtime {
+namespace {
+
+class ActiveSetup final : public ActiveConnection,
+                          public Pollable,
+                          public std::enable_shared_from_this<ActiveSetup> {
+ public:
+  ActiveSetup(Progress& progress, io::TcpSocket socket, const mpa::Offer& offer,
+              Bytes private_data, std::shared_ptr<QueuePair> queue_pair,
+              std::weak_ptr<ConnectObserver> observer, std::weak_ptr<StreamObserver> stream)
+      : progress_(progress),
+        socket_(std::move(socket)),
+        initiator_(offer, private_data),
+        queue_pair_(std::move(queue_pair)),
+        observer_(std::move(observer)),
+        stream_observer_(std::move(stream)) {}
+
+  Status begin(const io::Address& peer, Duration timeout);
+  io::Address local_address() const override { return local_; }
+  void cancel() override;
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override { fail_setup(ETIMEDOUT); }
+
+ private:
+  void on_tcp_connected();
+  void read_reply();
+  void established(Bytes leftover);
+  void rejected();
+  void fail_setup(int error);
+  template <class Call>
+  void finish(Call call);
+
+  Progress& progress_;
+  std::mutex mutex_;  // cancel() against the progress thread
+  WatchId watch_ = 0;
+  bool finished_ = false;
+  bool tcp_connected_ = false;
+  io::TcpSocket socket_;
+  io::Address local_;
+  mpa::Initiator initiator_;
+  std::unique_ptr<trace::TcpTap> tap_;
+  std::shared_ptr<QueuePair> queue_pair_;
+  std::weak_ptr<ConnectObserver> observer_;
+  std::weak_ptr<StreamObserver> stream_observer_;
+};
+
+Status ActiveSetup::begin(const io::Address& peer, Duration timeout) {
+  std::lock_guard lock(mutex_);
+  if (auto status = socket_.connect(peer); !status) {
+    // A refusal is an answer of the peer: it comes as an event, like a later one.
+    if (status.error().code != ECONNREFUSED) return status;
+    finished_ = true;
+    progress_.defer([observer = observer_] {
+      if (const auto target = observer.lock()) target->on_connect_failed(ECONNREFUSED);
+    });
+    return {};
+  }
+  local_ = socket_.local_address();
+  const auto watch = progress_.add_control(socket_.fd(), shared_from_this());
+  if (!watch) return std::unexpected(watch.error());
+  watch_ = *watch;
+  progress_.set_deadline(watch_, Progress::now() + timeout);
+  progress_.watch(watch_, EPOLLOUT);
+  return {};
+}
+
+// Ends the setup once and tells the observer without the lock.
+template <class Call>
+void ActiveSetup::finish(Call call) {
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_) return;
+    finished_ = true;
+    progress_.remove(watch_);
+  }
+  const auto target = observer_.lock();
+  socket_.close();
+  queue_pair_.reset();
+  if (target) call(*target);
+}
+
+void ActiveSetup::cancel() {
+  std::lock_guard lock(mutex_);
+  if (finished_) return;
+  finished_ = true;
+  progress_.remove(watch_);
+  socket_.abort();
+}
+
+void ActiveSetup::fail_setup(int error) {
+  if (tap_) tap_->closed(true);
+  finish([error](ConnectObserver& target) { target.on_connect_failed(error); });
+}
+
+void ActiveSetup::on_ready(std::uint32_t) {
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_) return;
+  }
+  if (!tcp_connected_) {
+    on_tcp_connected();
+  } else {
+    read_reply();
+  }
+}
+
+void ActiveSetup::on_tcp_connected() {
+  if (const int error = socket_.connect_error(); error != 0) return fail_setup(error);
+  tcp_connected_ = true;
+  local_ = socket_.local_address();
+  socket_.tune_for_stream();
+  tap_ = open_tap(socket_, true);
+  const auto request = initiator_.take_transmit();
+  const auto sent = socket_.send(request);
+  if (!sent) return fail_setup(sent.error().code);
+  // A new connection's send buffer holds the longest request; anything else is a broken system.
+  if (*sent != request.size()) return fail_setup(ENOBUFS);
+  if (tap_) tap_->sent(request);
+  progress_.watch(watch_, EPOLLIN);
+}
+
+void ActiveSetup::read_reply() {
+  std::byte buffer[4096];
+  const auto got = socket_.receive(buffer);
+  if (!got) return fail_setup(got.error().code == ENODATA ? ECONNRESET : got.error().code);
+  const Bytes bytes = Bytes(buffer).first(*got);
+  if (tap_ && !bytes.empty()) tap_->received(bytes);
+  const std::size_t used = initiator_.on_bytes(bytes);
+  switch (initiator_.state()) {
+    case mpa::SetupState::kWaiting:
+    case mpa::SetupState::kRequested:
+      return;
+    case mpa::SetupState::kEstablished:
+      return established(bytes.subspan(used));
+    case mpa::SetupState::kRejected:
+      return rejected();
+    case mpa::SetupState::kFailed:
+      AIRDMA_LOG_INFO("connect: unusable MPA reply, reason %d",
+                      static_cast<int>(initiator_.error()));
+      return fail_setup(EPROTO);
+  }
+}
+
+void ActiveSetup::established(Bytes leftover) {
+  {
+    // The queue pair registers the descriptor anew, as a stream.
+    std::lock_guard lock(mutex_);
+    if (finished_) return;
+    progress_.remove(watch_);
+  }
+  const auto params = stream_params(initiator_.agreement(), true, socket_);
+  const auto status = queue_pair_->start_stream(std::move(socket_), params, leftover,
+                                                std::move(tap_), stream_observer_);
+  if (!status) return fail_setup(status.error().code);
+  finish([this](ConnectObserver& target) {
+    target.on_connected(initiator_.agreement(), initiator_.private_data());
+  });
+}
+
+void ActiveSetup::rejected() {
+  if (tap_) tap_->closed(false);
+  finish([this](ConnectObserver& target) { target.on_rejected(initiator_.private_data()); });
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ActiveConnection>> ActiveConnection::start(
+    io::TcpSocket socket, const io::Address& peer, const mpa::Offer& offer, Bytes private_data,
+    Duration timeout, std::shared_ptr<QueuePair> queue_pair, std::weak_ptr<ConnectObserver> observer,
+    std::weak_ptr<StreamObserver> stream_observer) {
+  auto progress = Progress::start();
+  if (!progress) return std::unexpected(progress.error());
+  if (!socket) {
+    auto fresh = io::TcpSocket::bound(io::Address::any(peer.family(), 0), {});
+    if (!fresh) return std::unexpected(fresh.error());
+    socket = std::move(*fresh);
+  }
+  auto setup = std::make_shared<ActiveSetup>(**progress, std::move(socket), offer, private_data,
+                                             std::move(queue_pair), std::move(observer),
+                                             std::move(stream_observer));
+  if (auto status = setup->begin(peer, timeout); !status) return std::unexpected(status.error());
+  return setup;
+}
+
+}  // namespace airdma::runtime

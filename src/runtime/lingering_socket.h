@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// The rest of a stream whose queue pair is gone: sends what was framed, then FIN, and reads until
+// the peer's FIN, because closing a socket with unread bytes resets the connection and takes what
+// the peer has not read yet with it. Bounded in time. Driven by the progress thread.
+#pragma once
+
+#include <memory>
+
+#include "io/tcp_socket.h"
+#include "runtime/io_buffer.h"
+#include "runtime/progress.h"
+
+namespace airdma::runtime {
+
+class LingeringSocket : public Pollable, public std::enable_shared_from_this<LingeringSocket> {
+ public:
+  /// Bytes [begin, end) of `backlog` are still to be sent; `backlog` may be empty.
+  static void start(Progress& progress, io::TcpSocket socket, IoBuffer backlog, std::size_t begin,
+                    std::size_t end);
+  void on_ready(std::uint32_t events) override;
+  void on_deadline() override;
+
+ private:
+  explicit LingeringSocket(Progress& progress) : progress_(progress) {}
+  bool send_rest();
+  bool read_rest();
+  void finish();
+
+  Progress& progress_;
+  WatchId watch_ = 0;
+  io::TcpSocket socket_;
+  IoBuffer backlog_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  bool shutdown_sent_ = false;
+};
+
+}  // namespace airdma::runtime

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: MIT
+#include "runtime/progress.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "base/process_global.h"
+#include "io/fd.h"
+
+namespace airdma::runtime {
+namespace {
+
+constexpr std::uint32_t kPollsBeforeDelegation = 16;
+constexpr Duration kFirstTick = std::chrono::microseconds(50);
+constexpr Duration kLongestTick = std::chrono::microseconds(200);
+constexpr int kBatch = 64;
+constexpr WatchId kWakeId = 1;
+constexpr WatchId kStreamSetId = 2;
+constexpr WatchId kFirstId = 16;
+
+timespec to_timespec(Duration duration) {
+  const auto ns = std::max<std::int64_t>(duration.count(), 0);
+  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+}
+
+}  // namespace
+
+struct ProgressState {
+  ProgressState() : progress(*this) {}
+
+  struct Entry {
+    int fd = -1;
+    bool stream = false;
+    std::shared_ptr<Pollable> target;
+    Time deadline = Time::max();
+    bool queued = false;  // in `unfinished`
+  };
+
+  Progress progress;
+  std::mutex start_mutex;
+  std::atomic<bool> started{false};
+  io::Fd control_set;
+  io::Fd stream_set;
+  io::Fd wake_fd;
+
+  std::mutex mutex;  // all below
+  std::unordered_map<WatchId, Entry> entries;
+  std::multimap<Time, WatchId> deadlines;
+  std::vector<std::function<void()>> tasks;
+  std::vector<WatchId> unfinished;
+  WatchId next_id = kFirstId;
+  Time sleeping_until = Time::max();  // what the thread's current wait ends at
+
+  std::atomic<std::uint64_t> empty_polls{0};
+  std::atomic<bool> delegated{false};
+  // Used by the progress thread alone.
+  std::uint64_t empty_polls_seen = 0;
+  Duration tick = kFirstTick;
+  bool stream_set_watched = true;
+
+  Status open();
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto rc = ::write(wake_fd.get(), &one, sizeof one);
+  }
+  std::shared_ptr<Pollable> target_of(WatchId id);
+  Result<WatchId> add(int fd, std::shared_ptr<Pollable> target, bool stream);
+  void set_deadline(WatchId id, Time deadline);
+  void remove_deadline(WatchId id, const Entry& entry);
+
+  void run();
+  void update_delegation();
+  void watch_stream_set(bool on);
+  Duration time_to_sleep();
+  void wait_and_dispatch(Duration timeout);
+  void dispatch(const epoll_event& event);
+  void run_tasks();
+  void run_deadlines();
+  void serve_unfinished();
+  void serve_streams();
+};
+
+namespace {
+
+void* progress_main(void* argument) {
+  ::pthread_setname_np(::pthread_self(), "airdma");
+  // Deadlines of tens of microseconds are the point of this thread; the default slack is 50 us.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+  static_cast<ProgressState*>(argument)->run();
+  return nullptr;
+}
+
+Status start_thread(ProgressState& state) {
+  sigset_t all;
+  sigset_t former;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &former);
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const int error = ::pthread_create(&thread, &attributes, &progress_main, &state);
+  ::pthread_attr_destroy(&attributes);
+  ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+  if (error != 0) return fail(error, "pthread_create");
+  return {};
+}
+
+Status add_to_set(int set, int fd, std::uint32_t events, WatchId id) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) < 0) return fail(errno, "epoll_ctl");
+  return {};
+}
+
+}  // namespace
+
+// --- Start ---
+
+Status ProgressState::open() {
+  control_set = io::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  stream_set = io::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  wake_fd = io::Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!control_set || !stream_set || !wake_fd) return fail(errno, "epoll_create1");
+  if (auto status = add_to_set(control_set.get(), wake_fd.get(), EPOLLIN, kWakeId); !status) {
+    return status;
+  }
+  return add_to_set(control_set.get(), stream_set.get(), EPOLLIN, kStreamSetId);
+}
+
+Result<Progress*> Progress::start() {
+  ProgressState& state = ProcessGlobal<ProgressState>::get();
+  if (state.started.load(std::memory_order_acquire)) return &state.progress;
+  std::lock_guard lock(state.start_mutex);
+  if (state.started.load(std::memory_order_acquire)) return &state.progress;
+  if (auto status = state.open(); !status) return std::unexpected(status.error());
+  if (auto status = start_thread(state); !status) return std::unexpected(status.error());
+  state.started.store(true, std::memory_order_release);
+  return &state.progress;
+}
+
+Time Progress::now() {
+  timespec value{};
+  ::clock_gettime(CLOCK_MONOTONIC, &value);
+  return Time(std::chrono::seconds(value.tv_sec) + std::chrono::nanoseconds(value.tv_nsec));
+}
+
+// --- Registration: any thread ---
+
+Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, bool stream) {
+  WatchId id = 0;
+  {
+    std::lock_guard lock(mutex);
+    id = next_id++;
+    entries.emplace(id, Entry{fd, stream, std::move(target)});
+  }
+  const auto status = stream ? add_to_set(stream_set.get(), fd,
+                                          EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)
+                             : add_to_set(control_set.get(), fd, 0, id);
+  if (status) return id;
+  std::lock_guard lock(mutex);
+  entries.erase(id);
+  return std::unexpected(status.error());
+}
+
+Result<WatchId> Progress::add_control(int fd, std::shared_ptr<Pollable> target) {
+  return state_.add(fd, std::move(target), false);
+}
+
+Result<WatchId> Progress::add_stream(int fd, std::shared_ptr<Pollable> target) {
+  return state_.add(fd, std::move(target), true);
+}
+
+void Progress::watch(WatchId id, std::uint32_t events) {
+  std::lock_guard lock(state_.mutex);
+  const auto found = state_.entries.find(id);
+  if (found == state_.entries.end()) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  ::epoll_ctl(state_.control_set.get(), EPOLL_CTL_MOD, found->second.fd, &event);
+}
+
+void ProgressState::remove_deadline(WatchId id, const Entry& entry) {
+  if (entry.deadline == Time::max()) return;
+  const auto [first, last] = deadlines.equal_range(entry.deadline);
+  const auto found = std::find_if(first, last, [&](const auto& pair) { return pair.second == id; });
+  if (found != last) deadlines.erase(found);
+}
+
+void Progress::set_deadline(WatchId id, Time deadline) {
+  std::lock_guard lock(state_.mutex);
+  const auto found = state_.entries.find(id);
+  if (found == state_.entries.end() || found->second.deadline == deadline) return;
+  state_.remove_deadline(id, found->second);
+  found->second.deadline = deadline;
+  if (deadline == Time::max()) return;
+  state_.deadlines.emplace(deadline, id);
+  if (deadline < state_.sleeping_until) state_.wake();
+}
+
+void Progress::remove(WatchId id) {
+  std::shared_ptr<Pollable> last_reference;  // may run a destructor: not under the lock
+  std::lock_guard lock(state_.mutex);
+  const auto found = state_.entries.find(id);
+  if (found == state_.entries.end()) return;
+  state_.remove_deadline(id, found->second);
+  const int set = found->second.stream ? state_.stream_set.get() : state_.control_set.get();
+  ::epoll_ctl(set, EPOLL_CTL_DEL, found->second.fd, nullptr);
+  last_reference = std::move(found->second.target);
+  state_.entries.erase(found);
+}
+
+void Progress::defer(std::function<void()> task) {
+  {
+    std::lock_guard lock(state_.mutex);
+    state_.tasks.push_back(std::move(task));
+    if (state_.tasks.size() > 1) return;  // the first one woke the thread
+  }
+  state_.wake();
+}
+
+void Progress::serve_later(WatchId id) {
+  {
+    std::lock_guard lock(state_.mutex);
+    const auto found = state_.entries.find(id);
+    if (found == state_.entries.end() || found->second.queued) return;
+    found->second.queued = true;
+    state_.unfinished.push_back(id);
+  }
+  if (!state_.delegated.load(std::memory_order_acquire)) state_.wake();
+}
+
+// --- Threads that poll ---
+
+void Progress::note_empty_poll(std::uint32_t in_a_row) {
+  if (in_a_row < kPollsBeforeDelegation) return;
+  state_.empty_polls.fetch_add(1, std::memory_order_relaxed);
+  if (state_.delegated.load(std::memory_order_relaxed)) return;
+  if (!state_.delegated.exchange(true)) state_.wake();
+}
+
+void Progress::note_poll_end() {
+  if (!state_.delegated.load(std::memory_order_relaxed)) return;
+  if (state_.delegated.exchange(false)) state_.wake();
+}
+
+void Progress::serve_ready_streams() { state_.serve_streams(); }
+
+void ProgressState::serve_streams() {
+  epoll_event events[kBatch];
+  const int count = ::epoll_wait(stream_set.get(), events, kBatch, 0);
+  for (int i = 0; i < count; ++i) {
+    if (auto target = target_of(events[i].data.u64)) target->on_ready(events[i].events);
+  }
+}
+
+std::shared_ptr<Pollable> ProgressState::target_of(WatchId id) {
+  std::lock_guard lock(mutex);
+  const auto found = entries.find(id);
+  return found == entries.end() ? nullptr : found->second.target;
+}
+
+// --- The thread ---
+
+void ProgressState::run() {
+  for (;;) {
+    update_delegation();
+    wait_and_dispatch(time_to_sleep());
+    run_tasks();
+    run_deadlines();
+    if (stream_set_watched) serve_unfinished();
+  }
+}
+
+void ProgressState::watch_stream_set(bool on) {
+  if (on == stream_set_watched) return;
+  stream_set_watched = on;
+  epoll_event event{};
+  event.events = on ? std::uint32_t{EPOLLIN} : 0u;
+  event.data.u64 = kStreamSetId;
+  ::epoll_ctl(control_set.get(), EPOLL_CTL_MOD, stream_set.get(), &event);
+}
+
+// Leaves the streams to threads that poll while they do, and takes them back when none has polled
+// for a tick.
+void ProgressState::update_delegation() {
+  if (!delegated.load(std::memory_order_acquire)) {
+    tick = kFirstTick;
+    watch_stream_set(true);
+    return;
+  }
+  const std::uint64_t polls = empty_polls.load(std::memory_order_relaxed);
+  const bool first_look = stream_set_watched;
+  if (!first_look && polls == empty_polls_seen) {
+    delegated.store(false, std::memory_order_release);
+    tick = kFirstTick;
+    watch_stream_set(true);
+    return;
+  }
+  tick = first_look ? kFirstTick : std::min(tick * 2, kLongestTick);
+  empty_polls_seen = polls;
+  watch_stream_set(false);
+}
+
+Duration ProgressState::time_to_sleep() {
+  std::lock_guard lock(mutex);
+  Time until = deadlines.empty() ? Time::max() : deadlines.begin()->first;
+  const bool busy = !tasks.empty() || (stream_set_watched && !unfinished.empty());
+  const Time now = Progress::now();
+  if (busy) until = now;
+  if (!stream_set_watched) until = std::min(until, now + tick);
+  sleeping_until = until;
+  if (until == Time::max()) return Duration::max();
+  return std::max(until - now, Duration::zero());
+}
+
+void ProgressState::wait_and_dispatch(Duration timeout) {
+  epoll_event events[kBatch];
+  const timespec limit = to_timespec(timeout);
+  int count = ::epoll_pwait2(control_set.get(), events, kBatch,
+                             timeout == Duration::max() ? nullptr : &limit, nullptr);
+  if (count < 0 && errno == ENOSYS) {
+    using std::chrono::milliseconds;
+    const auto ms = std::chrono::ceil<milliseconds>(std::min(timeout, Duration(std::chrono::hours(1))));
+    count = ::epoll_wait(control_set.get(), events, kBatch,
+                         timeout == Duration::max() ? -1 : static_cast<int>(ms.count()));
+  }
+  {
+    std::lock_guard lock(mutex);
+    sleeping_until = Time::min();  // awake: nobody needs to wake us
+  }
+  for (int i = 0; i < count; ++i) dispatch(events[i]);
+}
+
+void ProgressState::dispatch(const epoll_event& event) {
+  if (event.data.u64 == kWakeId) {
+    std::uint64_t value = 0;
+    [[maybe_unused]] const auto rc = ::read(wake_fd.get(), &value, sizeof value);
+  } else if (event.data.u64 == kStreamSetId) {
+    if (!delegated.load(std::memory_order_acquire)) serve_streams();
+  } else if (auto target = target_of(event.data.u64)) {
+    target->on_ready(event.events);
+  }
+}
+
+void ProgressState::run_tasks() {
+  std::vector<std::function<void()>> batch;
+  {
+    std::lock_guard lock(mutex);
+    batch.swap(tasks);
+  }
+  for (auto& task : batch) task();
+}
+
+void ProgressState::run_deadlines() {
+  const Time now = Progress::now();
+  for (;;) {
+    std::shared_ptr<Pollable> target;
+    {
+      std::lock_guard lock(mutex);
+      if (deadlines.empty() || deadlines.begin()->first > now) return;
+      const auto found = entries.find(deadlines.begin()->second);
+      deadlines.erase(deadlines.begin());
+      if (found == entries.end()) continue;
+      found->second.deadline = Time::max();
+      target = found->second.target;
+    }
+    target->on_deadline();
+  }
+}
+
+void ProgressState::serve_unfinished() {
+  std::vector<WatchId> batch;
+  {
+    std::lock_guard lock(mutex);
+    batch.swap(unfinished);
+    for (const WatchId id : batch) {
+      if (const auto found = entries.find(id); found != entries.end()) found->second.queued = false;
+    }
+  }
+  for (const WatchId id : batch) {
+    if (auto target = target_of(id)) target->on_ready(EPOLLIN);
+  }
+}
+
+}  // namespace airdma::runtime

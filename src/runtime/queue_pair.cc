@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// Creation, state and the calls of the verbs layer and the connection manager.
+// queue_pair_pump.cc has the data path.
+#include "runtime/queue_pair.h"
+
+#include <cerrno>
+
+#include "base/log.h"
+#include "runtime/lingering_socket.h"
+
+namespace airdma::runtime {
+
+QueuePair::QueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,
+                     CompletionQueue& send_cq, CompletionQueue& receive_cq,
+                     std::weak_ptr<QueuePairObserver> observer)
+    : config_(config),
+      memory_(memory),
+      send_cq_(send_cq),
+      receive_cq_(receive_cq),
+      observer_(std::move(observer)),
+      send_queue_(config.max_send_wr, config.max_send_sge, config.max_inline_data),
+      receive_queue_(config.max_recv_wr, config.max_recv_sge, 0) {
+  renew_endpoint();
+}
+
+QueuePair::~QueuePair() = default;
+
+std::shared_ptr<QueuePair> QueuePair::create(const QueuePairConfig& config,
+                                             const model::MemoryTable& memory,
+                                             CompletionQueue& send_cq, CompletionQueue& receive_cq,
+                                             std::weak_ptr<QueuePairObserver> observer) {
+  std::shared_ptr<QueuePair> queue_pair(
+      new QueuePair(config, memory, send_cq, receive_cq, std::move(observer)));
+  send_cq.attach(queue_pair.get());
+  receive_cq.attach(queue_pair.get());
+  return queue_pair;
+}
+
+void QueuePair::renew_endpoint() {
+  endpoint_ = std::make_unique<iwarp::Endpoint>(
+      iwarp::EndpointConfig{config_.qpn, config_.pd, remote_access_}, memory_, send_queue_,
+      receive_queue_);
+}
+
+void QueuePair::set_state(QpState state) {
+  with_transport([&] {
+    if (state == QpState::kReset) {
+      if (socket_) close_stream(true);
+      renew_endpoint();
+      std::lock_guard sends(send_lock_);
+      std::lock_guard receives(receive_lock_);
+      send_queue_.reset();
+      receive_queue_.reset();
+      stalled_.store(false, std::memory_order_relaxed);
+    }
+    state_.store(state, std::memory_order_release);
+  });
+  if (state != QpState::kReset) return;
+  send_cq_.discard(config_.qpn);
+  receive_cq_.discard(config_.qpn);
+}
+
+void QueuePair::set_remote_access(model::AccessMask access) {
+  with_transport([&] {
+    remote_access_ = access;
+    if (endpoint_->state() == iwarp::EndpointState::kIdle) renew_endpoint();
+  });
+}
+
+void QueuePair::fail() {
+  with_transport([&] {
+    endpoint_->fail(now_);
+    state_.store(QpState::kError, std::memory_order_release);
+  });
+}
+
+void QueuePair::fail_soon() { drive(kFail); }
+
+Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& params,
+                               Bytes leftover, std::unique_ptr<trace::TcpTap> tap,
+                               std::weak_ptr<StreamObserver> observer) {
+  auto progress = Progress::start();
+  if (!progress) return std::unexpected(progress.error());
+  Status status;
+  with_transport([&] {
+    const QpState state = this->state();
+    const bool ready =
+        state == QpState::kInit || state == QpState::kRtr || state == QpState::kRts;
+    if (!ready || socket_ || endpoint_->state() != iwarp::EndpointState::kIdle) {
+      status = airdma::fail(EINVAL, "start_stream");
+      return;
+    }
+    auto watch = (*progress)->add_stream(socket.fd(), shared_from_this());
+    if (!watch) {
+      status = std::unexpected(watch.error());
+      return;
+    }
+    progress_ = *progress;
+    watch_ = *watch;
+    socket_ = std::move(socket);
+    tap_ = std::move(tap);
+    stream_observer_ = std::move(observer);
+    state_.store(QpState::kRts, std::memory_order_release);
+    endpoint_->start(params, now_);
+    if (!leftover.empty()) endpoint_->on_bytes(leftover, now_);
+    pending_.fetch_or(kReceive | kTransmit, std::memory_order_relaxed);
+  });
+  return status;
+}
+
+void QueuePair::disconnect() {
+  with_transport([&] {
+    endpoint_->disconnect(now_);
+    state_.store(QpState::kError, std::memory_order_release);
+  });
+}
+
+void QueuePair::destroy() {
+  send_cq_.detach(this);
+  receive_cq_.detach(this);
+  with_transport([&] {
+    stream_observer_.reset();
+    if (socket_) {
+      endpoint_->disconnect(now_);
+      transmit();
+      leave_stream_behind();
+    }
+    endpoint_->clear_completions();
+    state_.store(QpState::kReset, std::memory_order_release);
+  });
+  send_cq_.discard(config_.qpn);
+  receive_cq_.discard(config_.qpn);
+}
+
+// What TCP has not taken yet still belongs to the peer: sends that completed must arrive.
+void QueuePair::leave_stream_behind() {
+  if (!socket_) return;
+  progress_->remove(watch_);
+  watch_ = 0;
+  if (tap_) tap_->closed(false);
+  tap_.reset();
+  LingeringSocket::start(*progress_, std::move(socket_), std::move(backlog_), backlog_begin_,
+                         backlog_end_);
+  backlog_begin_ = backlog_end_ = 0;
+}
+
+void QueuePair::on_deadline() { drive(kDeadline); }
+
+}  // namespace airdma::runtime

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// The data path: engine to socket and back. Everything here but the entry points runs on the thread
+// that holds transport_lock_.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "base/log.h"
+#include "runtime/queue_pair.h"
+
+namespace airdma::runtime {
+namespace {
+
+// How long the stream waits for the peer's FIN after ours, and for receives that would take what a
+// departed peer has left.
+constexpr Duration kLinger = std::chrono::seconds(2);
+constexpr Duration kStalledLinger = std::chrono::milliseconds(500);
+// One thread serves one stream for at most so many buffers before others get their turn.
+constexpr int kBuffersPerTurn = 16;
+
+}  // namespace
+
+// --- Entry points ---
+
+void QueuePair::sends_posted() { drive(kTransmit); }
+
+void QueuePair::receives_posted() {
+  // Pairs with the fence in update_stall(): one of the two sides sees the other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (stalled_.load(std::memory_order_relaxed) || state() == QpState::kError) drive(kReceives);
+}
+
+void QueuePair::drive_polling() { drive(kReceive | kPoll); }
+
+void QueuePair::on_ready(std::uint32_t events) {
+  const bool hang_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+  const bool readable = hang_up || (events & EPOLLIN) != 0;
+  drive((readable ? kReceive : 0u) | (hang_up ? kHangUp : 0u) | kTransmit);
+}
+
+void QueuePair::drive(std::uint32_t work) {
+  pending_.fetch_or(work, std::memory_order_seq_cst);
+  do {
+    if (!transport_lock_.try_lock()) return;  // the holder looks at pending_ again
+    now_ = Progress::now();
+    pump(pending_.exchange(0, std::memory_order_acq_rel));
+    transport_lock_.unlock();
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  } while (pending_.load(std::memory_order_relaxed) != 0);
+}
+
+// --- One turn ---
+
+void QueuePair::pump(std::uint32_t work) {
+  if ((work & kFail) != 0 && state() != QpState::kReset) endpoint_->fail(now_);
+  if ((work & kDeadline) != 0) on_time();
+  if ((work & kReceives) != 0) endpoint_->on_receives_posted(now_);
+  if ((work & kReceive) != 0 && socket_) receive((work & kPoll) != 0);
+  if ((work & kHangUp) != 0 && socket_) on_hang_up();
+  transmit();
+  drain_completions();
+  drain_events();
+  update_stream();
+  update_stall();
+  update_deadline();
+}
+
+void QueuePair::receive(bool stop_at_completion) {
+  const IoBuffer buffer = IoBuffer::borrow();
+  if (!buffer) return;
+  for (int turn = 0; socket_ && !receive_ended_ && endpoint_->wants_input(); ++turn) {
+    if (turn == kBuffersPerTurn) {
+      progress_->serve_later(watch_);
+      return;
+    }
+    const Received result = receive_once(buffer.bytes());
+    const bool completed = drain_completions();
+    if (result != Received::kMore) return;
+    transmit();
+    if (completed && stop_at_completion) {
+      progress_->serve_later(watch_);
+      return;
+    }
+  }
+}
+
+QueuePair::Received QueuePair::receive_once(MutableBytes buffer) {
+  const auto got = socket_.receive(buffer);
+  if (!got) {
+    receive_ended(got.error().code);
+    return Received::kAll;
+  }
+  if (*got == 0) return Received::kNothing;
+  const Bytes bytes = Bytes(buffer).first(*got);
+  bytes_received_ += *got;
+  if (tap_) tap_->received(bytes);
+  endpoint_->on_bytes(bytes, now_);
+  // Edge-triggered epoll reports what arrives after a short read.
+  return *got < buffer.size() ? Received::kAll : Received::kMore;
+}
+
+void QueuePair::receive_ended(int error) {
+  receive_ended_ = true;
+  if (error == ENODATA) {
+    endpoint_->on_stream_end(iwarp::StreamEnd::kFin, now_);
+    return;
+  }
+  AIRDMA_LOG_INFO("qp 0x%x: connection lost, errno %d", config_.qpn.value(), error);
+  endpoint_->on_stream_end(iwarp::StreamEnd::kReset, now_);
+  shutdown_sent_ = true;
+  backlog_.give_back();
+  backlog_begin_ = backlog_end_ = 0;
+}
+
+void QueuePair::on_hang_up() {
+  if (receive_ended_ || endpoint_->wants_input()) return;
+  // The peer is gone and its last messages wait for receives that may still be posted.
+  linger_until_ = std::min(linger_until_, now_ + kStalledLinger);
+}
+
+// --- Sending ---
+
+void QueuePair::transmit() {
+  if (!socket_ || !flush_backlog()) return;
+  for (;;) {
+    IoBuffer buffer = IoBuffer::borrow();
+    if (!buffer) return;
+    const std::size_t framed = endpoint_->poll_transmit(buffer.bytes(), now_);
+    if (framed == 0) return;
+    std::size_t sent = 0;
+    if (!send_some(Bytes(buffer.bytes()).first(framed), sent)) return;
+    if (sent == framed) continue;
+    backlog_ = std::move(buffer);
+    backlog_begin_ = sent;
+    backlog_end_ = framed;
+    return;
+  }
+}
+
+// True when nothing is left over from earlier.
+bool QueuePair::flush_backlog() {
+  if (backlog_begin_ == backlog_end_) return true;
+  std::size_t sent = 0;
+  const Bytes rest =
+      Bytes(backlog_.bytes()).subspan(backlog_begin_, backlog_end_ - backlog_begin_);
+  if (!send_some(rest, sent)) return false;
+  backlog_begin_ += sent;
+  if (backlog_begin_ < backlog_end_) return false;
+  backlog_begin_ = backlog_end_ = 0;
+  backlog_.give_back();
+  return true;
+}
+
+// Sends until the socket is full, so that its next EPOLLOUT is an edge. False when the stream broke.
+bool QueuePair::send_some(Bytes bytes, std::size_t& sent) {
+  sent = 0;
+  while (sent < bytes.size()) {
+    const auto taken = socket_.send(bytes.subspan(sent));
+    if (!taken) {
+      // Bytes of the peer (a Terminate, say) may still wait to be read, unless it reset the stream.
+      receive(false);
+      if (!receive_ended_) receive_ended(taken.error().code);
+      shutdown_sent_ = true;
+      backlog_begin_ = backlog_end_ = 0;
+      return false;
+    }
+    if (*taken == 0) break;
+    if (tap_) tap_->sent(bytes.subspan(sent, *taken));
+    sent += *taken;
+    bytes_sent_ += *taken;
+    endpoint_->on_transmitted(*taken, now_);
+  }
+  return true;
+}
+
+// --- What the engine says ---
+
+bool QueuePair::drain_completions() {
+  const auto completions = endpoint_->completions();
+  if (completions.empty()) return false;
+  bool lost = false;
+  for (const model::Completion& completion : completions) {
+    CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
+    if (!queue.push(completion)) lost = true;
+  }
+  endpoint_->clear_completions();
+  if (lost && state() != QpState::kError) pending_.fetch_or(kFail, std::memory_order_relaxed);
+  return true;
+}
+
+void QueuePair::drain_events() {
+  while (const auto event = endpoint_->poll_event()) {
+    const auto progress = Progress::start();
+    if (!progress) return;
+    (*progress)->defer([observer = observer_, event = *event] {
+      if (const auto target = observer.lock()) target->on_qp_event(event);
+    });
+  }
+}
+
+void QueuePair::update_stall() {
+  if (!socket_ || endpoint_->wants_input()) {
+    if (stalled_.load(std::memory_order_relaxed)) {
+      stalled_.store(false, std::memory_order_relaxed);
+      pending_.fetch_or(kReceive, std::memory_order_relaxed);
+    }
+    return;
+  }
+  stalled_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!receive_queue_.empty()) pending_.fetch_or(kReceives, std::memory_order_relaxed);
+}
+
+// --- The end of a stream ---
+
+void QueuePair::update_stream() {
+  if (endpoint_->state() == iwarp::EndpointState::kError && state() != QpState::kReset) {
+    state_.store(QpState::kError, std::memory_order_release);
+  }
+  if (!socket_) return;
+  switch (endpoint_->stream_request()) {
+    case iwarp::StreamRequest::kKeep:
+      return;
+    case iwarp::StreamRequest::kAbort:
+      close_stream(true);
+      return;
+    case iwarp::StreamRequest::kShutdown:
+      finish_sending();
+      return;
+  }
+}
+
+void QueuePair::finish_sending() {
+  if (!shutdown_sent_ && backlog_begin_ == backlog_end_) {
+    socket_.shutdown_send();
+    shutdown_sent_ = true;
+  }
+  if (linger_until_ == Time::max()) {
+    linger_until_ = now_ + kLinger;
+    pending_.fetch_or(kReceive, std::memory_order_relaxed);
+  }
+  if (shutdown_sent_ && receive_ended_) close_stream(false);
+}
+
+void QueuePair::close_stream(bool reset) {
+  progress_->remove(watch_);
+  watch_ = 0;
+  if (tap_) tap_->closed(reset);
+  tap_.reset();
+  if (reset) {
+    socket_.abort();
+  } else {
+    socket_.close();
+  }
+  backlog_.give_back();
+  backlog_begin_ = backlog_end_ = 0;
+  if (!receive_ended_) endpoint_->on_stream_end(iwarp::StreamEnd::kReset, now_);
+  drain_completions();
+  const iwarp::EndpointStats& stats = endpoint_->stats();
+  AIRDMA_LOG_INFO(
+      "qp 0x%x closed: sent %llu bytes, received %llu bytes, payload out %llu, payload in %llu%s%s",
+      config_.qpn.value(), static_cast<unsigned long long>(bytes_sent_),
+      static_cast<unsigned long long>(bytes_received_),
+      static_cast<unsigned long long>(stats.payload_sent),
+      static_cast<unsigned long long>(stats.payload_received), *endpoint_->failure() ? "; " : "",
+      endpoint_->failure());
+  receive_ended_ = shutdown_sent_ = false;
+  linger_until_ = deadline_set_ = Time::max();
+  bytes_sent_ = bytes_received_ = 0;
+  progress_->defer([observer = std::move(stream_observer_)] {
+    if (const auto target = observer.lock()) target->on_stream_closed();
+  });
+}
+
+// --- Time ---
+
+void QueuePair::on_time() {
+  deadline_set_ = Time::max();
+  endpoint_->on_deadline(now_);
+  if (!socket_ || now_ < linger_until_) return;
+  if (endpoint_->stream_request() == iwarp::StreamRequest::kKeep) {
+    receive_ended(ENODATA);  // nobody posted the receives
+    linger_until_ = now_ + kLinger;
+  } else {
+    close_stream(false);
+  }
+}
+
+void QueuePair::update_deadline() {
+  if (!socket_) return;
+  const Time next = std::min(endpoint_->next_deadline().value_or(Time::max()), linger_until_);
+  if (next == deadline_set_) return;
+  deadline_set_ = next;
+  progress_->set_deadline(watch_, next);
+}
+
+}  // namespace airdma::runtime
