@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What is exported and not there answers so: the entries of the first release, the providers'
 // node, sockets over RDMA, verbs that no device of airdma has. And what needs no device works.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>

@@ -3,7 +3,6 @@
 // every program uses; run with airdma's folder in front. Both names must be one object, the
 // right one, however a program comes to it: two copies would not know each other's objects.
 // Argument: the folder.
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <limits.h>
