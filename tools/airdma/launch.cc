@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#include "airdma/launch.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "airdma/command.h"
+
+namespace airdma::tool {
+
+std::string library_directory() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (self.parent_path().parent_path() / "lib" / "airdma").string();
+}
+
+std::optional<std::string> library_problem(const std::string& directory) {
+  for (const char* name : kLibraries) {
+    const std::string path = directory + "/" + name;
+    if (::access(path.c_str(), R_OK) != 0) {
+      return fmt::format("{}: {}", path, std::strerror(errno));
+    }
+  }
+  return std::nullopt;
+}
+
+void prepend_library_path(const std::string& directory) {
+  // An empty element would mean the current directory: no stray colon.
+  const char* old = std::getenv("LD_LIBRARY_PATH");
+  const bool had = old != nullptr && *old != '\0';
+  const std::string path = had ? directory + ":" + old : directory;
+  ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+}
+
+int exec_command(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  const int error = errno;
+  fmt::print(stderr, "airdma: {}: {}\n", command[0],
+             error == ENOENT ? "program not found" : std::strerror(error));
+  return error == ENOENT ? kExitNotFound : kExitNotExecutable;
+}
+
+}  // namespace airdma::tool
