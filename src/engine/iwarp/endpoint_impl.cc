@@ -258,7 +258,9 @@ void EndpointImpl::raise(Violation violation, const Offender* offender) {
   if (offender != nullptr && info.headers == model::TerminateHeaders::kSegment) {
     message.segment_bytes = static_cast<std::uint16_t>(offender->segment_bytes);
     message.segment_header = offender->header;
-    message.read_request = offender->read_request;
+    // The Read Request's own header is for RDMAP to see (RFC 5040 4.8).
+    if (message.cause.layer == TerminateLayer::kRdmap)
+      message.read_request = offender->read_request;
   }
   terminate_ = message;
   const bool of_receive =

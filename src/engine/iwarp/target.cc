@@ -131,7 +131,9 @@ Verdict Target::on_immediate(const SegmentHeader& header, const OpcodeInfo& opco
   if (message_.active) return Violation::kUnexpectedOpcode;
   if (header.message_offset != 0) return Violation::kUntaggedOffset;
   const auto immediate = wire::parse_immediate(payload);
-  if (!immediate || !header.last) return Violation::kMessageLength;
+  if (!immediate || payload.size() != wire::kImmediateBytes || !header.last) {
+    return Violation::kMessageLength;
+  }
   if (belongs_to_send(*immediate)) {
     send_immediate_ = immediate_value(*immediate);
     expected_msn_ = wire::next(expected_msn_);
