@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,7 +61,9 @@ void log_line(LogLevel level, const char* format, ...) {
   used += std::min(std::vsnprintf(line + used, room, format, args), static_cast<int>(room) - 1);
   va_end(args);
   line[used++] = '\n';
-  [[maybe_unused]] const auto written = ::write(target().fd, line, static_cast<std::size_t>(used));
+  [[maybe_unused]] const auto written =
+      // Not the C library's write(), which is a cancellation point.
+      ::syscall(SYS_write, target().fd, line, static_cast<std::size_t>(used));
 }
 
 }  // namespace airdma

@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "base/process_global.h"
+#include "io/raw_calls.h"
 
 namespace airdma::io {
 namespace {
@@ -26,7 +27,7 @@ void close_in_child() {
   for (int word = 0; word <= words; ++word) {
     std::uint64_t bits = fork_private[word].exchange(0, std::memory_order_relaxed);
     while (bits != 0) {
-      ::close(word * 64 + __builtin_ctzll(bits));
+      raw::close(word * 64 + __builtin_ctzll(bits));
       bits &= bits - 1;
     }
   }
@@ -54,7 +55,7 @@ Fd::Fd(int fd, bool is_fork_private) : fd_(fd) {
   if (fd_ <= STDERR_FILENO) {
     // A program that closed its standard streams must not find ours in their place.
     const int higher = ::fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    ::close(fd_);
+    raw::close(fd_);
     fd_ = higher;
     if (fd_ < 0) return;
   }
@@ -64,7 +65,7 @@ Fd::Fd(int fd, bool is_fork_private) : fd_(fd) {
 void Fd::reset() {
   if (fd_ < 0) return;
   untrack(fd_);
-  ::close(fd_);
+  raw::close(fd_);
   fd_ = -1;
 }
 
@@ -78,7 +79,7 @@ Result<EventCounter> EventCounter::create() {
 
 void EventCounter::post() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(fd_.get(), &one, sizeof one);
+  [[maybe_unused]] const auto written = raw::write(fd_.get(), &one, sizeof one);
 }
 
 Status EventCounter::consume() {
@@ -87,13 +88,14 @@ Status EventCounter::consume() {
   return fail(errno, "read");
 }
 
-void EventCounter::consume_if_any() {
+bool EventCounter::consume_if_any() {
   std::uint64_t value = 0;
   iovec piece{&value, sizeof value};
-  if (::preadv2(fd_.get(), &piece, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
+  if (raw::read_now(fd_.get(), &piece) >= 0) return true;
+  if (errno == EAGAIN) return false;
   // A kernel without RWF_NOWAIT on event descriptors: ask first.
   pollfd readable{fd_.get(), POLLIN, 0};
-  if (::poll(&readable, 1, 0) == 1) [[maybe_unused]] const auto status = consume();
+  return ::poll(&readable, 1, 0) == 1 && consume().has_value();
 }
 
 }  // namespace airdma::io

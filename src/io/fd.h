@@ -46,8 +46,9 @@ class EventCounter {
   void post();
   /// Takes one; blocks unless the descriptor is non-blocking. EAGAIN, EINTR as read(2) gives them.
   Status consume();
-  /// Takes one if there is one, never blocks (for the owner that has just removed an event).
-  void consume_if_any();
+  /// Takes one if there is one, never blocks (for the owner that has just removed an event). False
+  /// when there was none: a reader has it already.
+  bool consume_if_any();
 
  private:
   Fd fd_;

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "io/raw_calls.h"
+
 namespace airdma::io {
 namespace {
 
@@ -95,14 +97,14 @@ void TcpSocket::tune_for_stream() {
 }
 
 Result<std::size_t> TcpSocket::send(Bytes bytes) {
-  const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent = raw::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (errno == EAGAIN || errno == EINTR) return std::size_t{0};
   return fail(errno, "send");
 }
 
 Result<std::size_t> TcpSocket::receive(MutableBytes into) {
-  const ssize_t got = ::recv(fd_.get(), into.data(), into.size(), MSG_DONTWAIT);
+  const ssize_t got = raw::receive(fd_.get(), into.data(), into.size(), MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);
   if (got == 0) return fail(ENODATA, "recv");
   if (errno == EAGAIN || errno == EINTR) return std::size_t{0};

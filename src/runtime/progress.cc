@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/process_global.h"
 #include "io/fd.h"
+#include "io/raw_calls.h"
 
 namespace airdma::runtime {
 namespace {
@@ -75,7 +76,7 @@ struct ProgressState {
   Status open();
   void wake() {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto rc = ::write(wake_fd.get(), &one, sizeof one);
+    [[maybe_unused]] const auto rc = io::raw::write(wake_fd.get(), &one, sizeof one);
   }
   std::shared_ptr<Pollable> target_of(WatchId id);
   Result<WatchId> add(int fd, std::shared_ptr<Pollable> target, bool stream);
@@ -264,7 +265,7 @@ void Progress::serve_ready_streams() { state_.serve_streams(); }
 
 void ProgressState::serve_streams() {
   epoll_event events[kBatch];
-  const int count = ::epoll_wait(stream_set.get(), events, kBatch, 0);
+  const int count = io::raw::epoll_now(stream_set.get(), events, kBatch);
   for (int i = 0; i < count; ++i) {
     if (auto target = target_of(events[i].data.u64)) target->on_ready(events[i].events);
   }
