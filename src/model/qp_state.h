@@ -12,13 +12,24 @@ namespace airdma::model {
 
 /// Values are those of enum ibv_qp_state.
 enum class QpState : std::uint8_t {
-  kReset = 0, kInit = 1, kRtr = 2, kRts = 3, kSqd = 4, kSqe = 5, kError = 6
+  kReset = 0,
+  kInit = 1,
+  kRtr = 2,
+  kRts = 3,
+  kSqd = 4,
+  kSqe = 5,
+  kError = 6
 };
 inline constexpr unsigned kQpStates = 7;
 
 /// Values are those of enum ibv_qp_type.
 enum class QpType : std::uint8_t {
-  kRc = 2, kUc = 3, kUd = 4, kRawPacket = 8, kXrcSend = 9, kXrcReceive = 10
+  kRc = 2,
+  kUc = 3,
+  kUd = 4,
+  kRawPacket = 8,
+  kXrcSend = 9,
+  kXrcReceive = 10
 };
 
 /// Set of attributes; bits are those of enum ibv_qp_attr_mask.

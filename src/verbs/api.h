@@ -5,8 +5,9 @@
 // the C convention (0/errno, NULL+errno, -1+errno) of that function.
 //
 // Rules for all of them: NULL, destroyed and foreign handles and NULL output pointers are
-// EINVAL, memory that cannot be had is ENOMEM, calls of a fork() child on objects of its parent
-// are ENODEV; none of them crashes. Output parameters are written on success only.
+// EINVAL, and so are a parent's handles in a fork() child (devices excepted: they belong to the
+// host); memory that cannot be had is ENOMEM; none of them crashes. Output parameters are written
+// on success only.
 // What this release has no implementation of answers EOPNOTSUPP (unsupported.cc).
 //
 // Programs cancel threads (rping does, in its event loops). src/abi turns cancellation off for

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// Contexts (a device opened by a program) and their asynchronous events.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "verbs/api.h"
+#include "verbs/limits.h"
+#include "verbs/state.h"
+
+namespace airdma::verbs {
+namespace {
+
+int completion_vectors() {
+  const long processors = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return static_cast<int>(std::clamp<long>(processors, 1, kMaxCompletionVectors));
+}
+
+/// Objects of `pool` on the context, as they are now.
+template <class Object>
+std::vector<Object*> objects_on(ObjectPool<Object>& pool, const ibv_context* context) {
+  std::vector<Object*> found;
+  pool.for_each([&](Object& object) {
+    if (object.handle()->context == context) found.push_back(&object);
+  });
+  return found;
+}
+
+/// Ends what the program left on a context it closes, users before what they use.
+void end_objects(State& all, const ibv_context* context) {
+  std::unique_lock lock(all.control);
+  const auto qps = objects_on(all.qps, context);
+  const auto cqs = objects_on(all.cqs, context);
+  const auto mrs = objects_on(all.mrs, context);
+  lock.unlock();
+  for (Qp* qp : qps) tear_down(*qp, false);
+  for (Cq* cq : cqs) tear_down(*cq, false);
+  for (Mr* mr : mrs) tear_down(*mr);
+  lock.lock();
+  for (Channel* channel : objects_on(all.channels, context)) all.channels.destroy(channel);
+  for (Pd* pd : objects_on(all.pds, context)) all.pds.destroy(pd);
+}
+
+/// Counts `event` as handed out. False when its object is gone or going: the event is dropped.
+template <class Handle>
+bool deliver(const Handle* handle) {
+  State& all = state();
+  EventGate& gate = all.gate_of(handle);
+  std::lock_guard lock(gate.mutex);
+  auto* object = all.pool(handle).find(handle);
+  if (object == nullptr || object->closing) return false;
+  ++object->async_events.delivered;
+  return true;
+}
+
+bool deliver(const ibv_async_event& event) {
+  if (event.event_type == IBV_EVENT_CQ_ERR) return deliver(event.element.cq);
+  return element_of(event) == nullptr || deliver(event.element.qp);
+}
+
+template <class Handle>
+void acknowledge(const Handle* handle) {
+  if (find_object(handle) == nullptr) return;
+  State& all = state();
+  EventGate& gate = all.gate_of(handle);
+  std::lock_guard lock(gate.mutex);
+  auto* object = all.pool(handle).find(handle);
+  if (object == nullptr) return;
+  object->async_events.ack(1);
+  if constexpr (std::is_same_v<Handle, ibv_cq>) {
+    object->pub.async_events_completed = object->async_events.acked;
+  } else {
+    object->pub.events_completed = object->async_events.acked;
+  }
+  gate.acked.notify_all();
+}
+
+}  // namespace
+
+Result<ibv_context*> open_device(ibv_device* handle) {
+  Device* device = find_device(handle);
+  if (device == nullptr) return fail(EINVAL);
+  auto events = AsyncEvents::create();
+  if (!events) return std::unexpected(events.error());
+  auto command = io::EventCounter::create();
+  if (!command) return std::unexpected(command.error());
+
+  State& all = state();
+  std::lock_guard lock(all.control);
+  Context* context = all.contexts.create();
+  if (context == nullptr) return fail(ENOMEM);
+  context->device = device;
+  context->events = std::move(*events);
+  context->command = std::move(*command);
+  ibv_context& pub = context->pub.context;
+  pub.device = &device->pub;
+  pub.cmd_fd = context->command.fd();
+  pub.async_fd = context->events->fd();
+  pub.num_comp_vectors = completion_vectors();
+  pthread_mutex_init(&pub.mutex, nullptr);
+  fill_context_slots(context->pub);
+  return &pub;
+}
+
+Status close_device(ibv_context* handle) {
+  if (find_object(handle) == nullptr) return fail(EINVAL);
+  State& all = state();
+  end_objects(all, handle);
+  std::lock_guard lock(all.control);
+  Context* context = find_object(handle);
+  if (context == nullptr) return fail(EINVAL);
+  all.contexts.destroy(context);
+  return {};
+}
+
+Status get_async_event(ibv_context* handle, ibv_async_event* event) {
+  const Context* context = find_object(handle);
+  if (context == nullptr || event == nullptr) return fail(EINVAL);
+  const std::shared_ptr<AsyncEvents> events = context->events;
+  for (;;) {
+    const auto next = events->pop();
+    if (!next) return std::unexpected(next.error());
+    if (!deliver(*next)) continue;
+    *event = *next;
+    return {};
+  }
+}
+
+void ack_async_event(ibv_async_event* event) {
+  if (event == nullptr || element_of(*event) == nullptr) return;
+  if (event->event_type == IBV_EVENT_CQ_ERR) {
+    acknowledge(event->element.cq);
+  } else {
+    acknowledge(event->element.qp);
+  }
+}
+
+}  // namespace airdma::verbs

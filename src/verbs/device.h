@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// The devices of this host: one iWARP device per network interface that is or was up. A device is
+// made when its interface is first seen and then stays, at the same address, for the life of the
+// process and in the children it forks: programs keep device pointers beyond every list.
+// Thread-safe, lock-free (a lock could be held at the moment of a fork()).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "io/address.h"
+
+namespace airdma::verbs {
+
+struct Device {
+  ibv_device pub{};
+  std::string interface;  // its name, without the device's prefix
+  __be64 guid = 0;
+  int index = 0;  // from 1, in the order in which interfaces were seen
+  std::atomic<Device*> next{nullptr};
+
+  /// The interface as it is now; nothing when it is down or gone.
+  [[nodiscard]] std::optional<io::Interface> look() const;
+};
+
+/// The devices whose interface is up now, real ones before loopback.
+Result<std::vector<Device*>> list_devices();
+/// The device of an interface (by name) when it is up.
+Device* device_of(const io::Interface& interface);
+/// The device behind a handle; null for anything else.
+Device* find_device(const ibv_device* handle);
+
+}  // namespace airdma::verbs

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// What a device grants. Each number is one that works: objects can be made up to it.
+#pragma once
+
+#include <cstdint>
+
+namespace airdma::verbs {
+
+inline constexpr int kMaxQueuePairs = 1 << 17;
+inline constexpr int kMaxWorkRequests = 1 << 15;  // per queue of a queue pair
+inline constexpr int kMaxSges = 32;               // per work request, READs included
+inline constexpr std::uint32_t kMaxInlineBytes = 1024;
+inline constexpr int kMaxCompletionQueues = 1 << 17;
+inline constexpr int kMaxCompletions = 1 << 20;  // per completion queue
+inline constexpr int kMaxRegions = 1 << 20;
+inline constexpr int kMaxProtectionDomains = 1 << 16;
+/// READs outstanding per connection and direction (the MPA word has room for far more).
+inline constexpr int kMaxReads = 128;
+/// Bytes of one message, as verbs have it everywhere.
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 31;
+inline constexpr int kGidTableLength = 32;
+inline constexpr int kPkeyTableLength = 1;
+inline constexpr std::uint16_t kDefaultPkey = 0xffff;
+inline constexpr int kMaxCompletionVectors = 64;
+
+}  // namespace airdma::verbs

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// Protection domains and memory regions. Nothing is pinned or locked: memory is a program's own,
+// and the kernel pages it as it likes.
+#include <sched.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "verbs/address_range.h"
+#include "verbs/api.h"
+#include "verbs/limits.h"
+#include "verbs/state.h"
+
+namespace airdma::verbs {
+namespace {
+
+constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+constexpr unsigned kRemoteChanges = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+/// The rights without optional bits, which a device may ignore.
+Result<unsigned> check_access(unsigned access) {
+  access &= ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+  if ((access & ~kKnownAccess) != 0) return fail(EINVAL);
+  if ((access & kRemoteChanges) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EINVAL);
+  return access;
+}
+
+/// Publishes under a random key that is free.
+Status publish(State& all, model::Region& region) {
+  for (;;) {
+    const auto bits = random_bits();
+    if (!bits) return std::unexpected(bits.error());
+    if (all.memory.publish(Stag(*bits), region)) return {};
+  }
+}
+
+struct Registration {
+  void* addr;
+  std::size_t length;
+  std::uint64_t base;  // what peers call the first byte
+  unsigned access;
+};
+
+Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wanted) {
+  std::lock_guard lock(all.control);
+  Pd* pd = all.pds.find(pd_handle);
+  if (pd == nullptr) return fail(EINVAL);
+  Mr* mr = all.mrs.create();
+  if (mr == nullptr) return fail(ENOMEM);
+  model::Region& region = *(mr->region = all.regions.take());
+  region.start = static_cast<std::byte*>(wanted.addr);
+  region.base = wanted.base;
+  region.length = wanted.length;
+  region.pd = pd->id;
+  region.access = wanted.access;
+  if (Status published = publish(all, region); !published) {
+    all.regions.give_back(&region);
+    all.mrs.destroy(mr);
+    return std::unexpected(published.error());
+  }
+  ++pd->users;
+  mr->pd = pd;
+  const std::uint32_t key = region.key.load(std::memory_order_relaxed);
+  mr->pub = {.context = pd->pub.context,
+             .pd = &pd->pub,
+             .addr = wanted.addr,
+             .length = wanted.length,
+             .handle = ++all.next_handle,
+             .lkey = key,
+             .rkey = key};
+  return &mr->pub;
+}
+
+Result<ibv_mr*> register_memory(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova,
+                                unsigned access) {
+  if (find_object(pd) == nullptr) return fail(EINVAL);
+  const auto rights = check_access(access);
+  if (!rights) return std::unexpected(rights.error());
+  // Devices map pages: both addresses have the same offset in theirs.
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  if ((reinterpret_cast<std::uintptr_t>(addr) ^ iova) % page != 0) return fail(EINVAL);
+  if (iova + length < iova) return fail(EINVAL);
+  const bool write = (*rights & IBV_ACCESS_LOCAL_WRITE) != 0;
+  if (Status usable = check_range(addr, length, write); !usable) {
+    return std::unexpected(usable.error());
+  }
+  const bool zero_based = (*rights & IBV_ACCESS_ZERO_BASED) != 0;
+  return add_region(state(), pd, {addr, length, zero_based ? 0 : iova, *rights});
+}
+
+}  // namespace
+
+Result<ibv_pd*> alloc_pd(ibv_context* handle) {
+  if (find_object(handle) == nullptr) return fail(EINVAL);
+  State& all = state();
+  std::lock_guard lock(all.control);
+  Context* context = all.contexts.find(handle);
+  if (context == nullptr) return fail(EINVAL);
+  Pd* pd = all.pds.create();
+  if (pd == nullptr) return fail(ENOMEM);
+  pd->context = context;
+  pd->id = PdId(++all.next_pd);
+  pd->pub = {.context = handle, .handle = ++all.next_handle};
+  return &pd->pub;
+}
+
+Status dealloc_pd(ibv_pd* handle) {
+  if (find_object(handle) == nullptr) return fail(EINVAL);
+  State& all = state();
+  std::lock_guard lock(all.control);
+  Pd* pd = all.pds.find(handle);
+  if (pd == nullptr) return fail(EINVAL);
+  if (pd->users != 0) return fail(EBUSY);
+  all.pds.destroy(pd);
+  return {};
+}
+
+Result<ibv_mr*> reg_mr(ibv_pd* pd, void* addr, size_t length, int access) {
+  return register_memory(pd, addr, length, reinterpret_cast<std::uintptr_t>(addr),
+                         static_cast<unsigned>(access));
+}
+
+Result<ibv_mr*> reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_t iova, int access) {
+  return register_memory(pd, addr, length, iova, static_cast<unsigned>(access));
+}
+
+Result<ibv_mr*> reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iova,
+                             unsigned access) {
+  return register_memory(pd, addr, length, iova, access);
+}
+
+void tear_down(Mr& mr) {
+  State& all = state();
+  std::unique_lock lock(all.control);
+  if (mr.closing) return;
+  mr.closing = true;
+  all.memory.retract(*mr.region);
+  lock.unlock();
+  // An access holds its pin for one copy or one system call.
+  while (!model::MemoryTable::idle(*mr.region)) ::sched_yield();
+  lock.lock();
+  all.regions.give_back(mr.region);
+  --mr.pd->users;
+  all.mrs.destroy(&mr);
+}
+
+Status dereg_mr(ibv_mr* handle) {
+  Mr* mr = find_object(handle);
+  if (mr == nullptr || mr->closing) return fail(EINVAL);
+  tear_down(*mr);
+  return {};
+}
+
+}  // namespace airdma::verbs

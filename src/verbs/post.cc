@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// Posting of work requests: the checks that a request must pass at once, and its way into the ring.
+// Keys and addresses of buffers are the engine's to check, when the request is carried out.
+// A list is taken up to the first bad request; what was taken goes out as one batch.
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "verbs/api.h"
+#include "verbs/limits.h"
+#include "verbs/state.h"
+
+namespace airdma::verbs {
+namespace {
+
+using model::QpState;
+using model::SendOpcode;
+
+constexpr unsigned kKnownSendFlags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+/// 0, or why the operation cannot be posted to this device.
+int check_opcode(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      return 0;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_LOCAL_INV:
+    case IBV_WR_BIND_MW:
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_TSO:
+    case IBV_WR_DRIVER1:
+      return EOPNOTSUPP;
+    default:
+      return EINVAL;
+  }
+}
+
+bool carries_immediate(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+/// Sum of the lengths; false for a list that cannot be or a message that is too long.
+bool sum_lengths(const ibv_sge* sges, int count, std::uint32_t limit, std::uint64_t& total) {
+  if (count < 0 || static_cast<std::uint32_t>(count) > limit) return false;
+  if (count > 0 && sges == nullptr) return false;
+  total = 0;
+  for (int i = 0; i < count; ++i) total += sges[i].length;
+  return total <= kMaxMessageBytes;
+}
+
+void copy_sges(const ibv_sge* from, int count, model::Sge* to) {
+  for (int i = 0; i < count; ++i) to[i] = {from[i].addr, from[i].length, Stag(from[i].lkey)};
+}
+
+void copy_inline(const ibv_sge* from, int count, std::byte* to) {
+  for (int i = 0; i < count; ++i) {
+    if (from[i].length == 0) continue;
+    std::memcpy(to, reinterpret_cast<const void*>(from[i].addr), from[i].length);
+    to += from[i].length;
+  }
+}
+
+int check_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t& total) {
+  if (const int error = check_opcode(wr.opcode); error != 0) return error;
+  if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
+  if (!sum_lengths(wr.sg_list, wr.num_sge, qp.cap.max_send_sge, total)) return EINVAL;
+  if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;
+  if (wr.opcode == IBV_WR_RDMA_READ || total > qp.cap.max_inline_data) return EINVAL;
+  return 0;
+}
+
+void fill_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t total, model::SendWqe& wqe) {
+  wqe.wr_id = wr.wr_id;
+  wqe.opcode = static_cast<SendOpcode>(wr.opcode);
+  wqe.signaled = qp.signal_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
+  wqe.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
+  wqe.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
+  wqe.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  wqe.length = static_cast<std::uint32_t>(total);
+  if (carries_immediate(wr.opcode)) wqe.immediate = wr.imm_data;
+  if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) {
+    wqe.rkey = Stag(wr.wr.rdma.rkey);
+    wqe.remote_addr = wr.wr.rdma.remote_addr;
+  }
+  if (wqe.inlined) {
+    copy_inline(wr.sg_list, wr.num_sge, wqe.inline_data);
+  } else {
+    wqe.sge_count = static_cast<std::uint16_t>(wr.num_sge);
+    copy_sges(wr.sg_list, wr.num_sge, wqe.sges);
+  }
+}
+
+bool may_send(QpState state) {
+  switch (state) {
+    case QpState::kReset:
+    case QpState::kInit:
+    case QpState::kRtr:
+      return false;
+    case QpState::kRts:
+    case QpState::kSqd:
+    case QpState::kSqe:
+    case QpState::kError:
+      return true;
+  }
+  return false;
+}
+
+template <class Wr>
+int refuse(Wr* wr, Wr** bad_wr, int error) {
+  if (bad_wr != nullptr) *bad_wr = wr;
+  return error;
+}
+
+/// Takes requests from the front of the list; `wr` ends at the first one that was not taken.
+int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken) {
+  model::SendQueue& queue = qp.runtime->send_queue();
+  std::lock_guard lock(qp.runtime->send_lock());
+  if (!may_send(qp.runtime->state())) return EINVAL;
+  const std::uint32_t room = qp.cap.max_send_wr == 0 ? 0 : queue.free_slots();
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    std::uint64_t total = 0;
+    error = check_send(qp, *wr, total);
+    if (error == 0 && taken == room) error = ENOMEM;
+    if (error != 0) break;
+    fill_send(qp, *wr, total, queue.slot(taken));
+    ++taken;
+  }
+  if (taken != 0) queue.publish(taken);
+  return error;
+}
+
+int take_receives(Qp& qp, ibv_recv_wr*& wr, std::uint32_t& taken) {
+  model::ReceiveQueue& queue = qp.runtime->receive_queue();
+  std::lock_guard lock(qp.runtime->receive_lock());
+  if (qp.runtime->state() == QpState::kReset) return EINVAL;
+  const std::uint32_t room = qp.cap.max_recv_wr == 0 ? 0 : queue.free_slots();
+  int error = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    std::uint64_t total = 0;
+    if (!sum_lengths(wr->sg_list, wr->num_sge, qp.cap.max_recv_sge, total)) error = EINVAL;
+    if (error == 0 && taken == room) error = ENOMEM;
+    if (error != 0) break;
+    model::ReceiveWqe& wqe = queue.slot(taken);
+    wqe.wr_id = wr->wr_id;
+    wqe.sge_count = static_cast<std::uint16_t>(wr->num_sge);
+    wqe.length = static_cast<std::uint32_t>(total);
+    copy_sges(wr->sg_list, wr->num_sge, wqe.sges);
+    ++taken;
+  }
+  if (taken != 0) queue.publish(taken);
+  return error;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
+  Qp* qp = find_object(handle);
+  if (qp == nullptr || wr == nullptr) return refuse(wr, bad_wr, EINVAL);
+  std::uint32_t taken = 0;
+  const int error = take_sends(*qp, wr, taken);
+  if (taken != 0) qp->runtime->sends_posted();
+  return error == 0 ? 0 : refuse(wr, bad_wr, error);
+}
+
+int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
+  Qp* qp = find_object(handle);
+  if (qp == nullptr || wr == nullptr) return refuse(wr, bad_wr, EINVAL);
+  std::uint32_t taken = 0;
+  const int error = take_receives(*qp, wr, taken);
+  if (taken != 0) qp->runtime->receives_posted();
+  return error == 0 ? 0 : refuse(wr, bad_wr, error);
+}
+
+}  // namespace airdma::verbs

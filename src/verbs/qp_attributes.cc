@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+// ibv_modify_qp and ibv_query_qp. Which transition takes which attributes is the table of
+// model/qp_state.h; this file checks values and keeps them.
+//
+// On iWARP a queue pair runs on the stream that the connection manager gave it (RFC 5040 5.1.2 has
+// no other way into RTS): a program cannot enter RTR or RTS by hand, and such a request is EINVAL
+// although its attributes are in order. A queue pair that is connected is moved within RTS as on
+// any device.
+#include <bit>
+#include <cerrno>
+
+#include "model/qp_state.h"
+#include "verbs/api.h"
+#include "verbs/limits.h"
+#include "verbs/state.h"
+
+namespace airdma::verbs {
+namespace {
+
+using model::QpState;
+
+constexpr unsigned kPeerRights =
+    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kKnownRights =
+    kPeerRights | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+constexpr std::uint32_t k24Bits = 0xffffff;
+constexpr std::uint8_t k5Bits = 31;
+constexpr std::uint8_t k3Bits = 7;
+
+bool good_path(const ibv_ah_attr& path) {
+  return path.port_num == 1 && path.is_global != 0 && path.grh.sgid_index < kGidTableLength;
+}
+
+/// Whether the value of the attribute `bit` is one that exists.
+bool good_value(std::uint32_t bit, const ibv_qp_attr& attr) {
+  switch (static_cast<ibv_qp_attr_mask>(bit)) {
+    case IBV_QP_STATE:
+      return attr.qp_state <= IBV_QPS_ERR;
+    case IBV_QP_CUR_STATE:
+      return attr.cur_qp_state <= IBV_QPS_ERR;
+    case IBV_QP_ACCESS_FLAGS:
+      return (attr.qp_access_flags & ~kKnownRights) == 0;
+    case IBV_QP_PKEY_INDEX:
+      return attr.pkey_index < kPkeyTableLength;
+    case IBV_QP_PORT:
+      return attr.port_num == 1;
+    case IBV_QP_AV:
+      return good_path(attr.ah_attr);
+    case IBV_QP_PATH_MTU:
+      return attr.path_mtu >= IBV_MTU_256 && attr.path_mtu <= IBV_MTU_4096;
+    case IBV_QP_TIMEOUT:
+      return attr.timeout <= k5Bits;
+    case IBV_QP_RETRY_CNT:
+      return attr.retry_cnt <= k3Bits;
+    case IBV_QP_RNR_RETRY:
+      return attr.rnr_retry <= k3Bits;
+    case IBV_QP_RQ_PSN:
+      return attr.rq_psn <= k24Bits;
+    case IBV_QP_MAX_QP_RD_ATOMIC:
+      return attr.max_rd_atomic <= kMaxReads;
+    case IBV_QP_MIN_RNR_TIMER:
+      return attr.min_rnr_timer <= k5Bits;
+    case IBV_QP_SQ_PSN:
+      return attr.sq_psn <= k24Bits;
+    case IBV_QP_MAX_DEST_RD_ATOMIC:
+      return attr.max_dest_rd_atomic <= kMaxReads;
+    case IBV_QP_PATH_MIG_STATE:
+      return attr.path_mig_state == IBV_MIG_MIGRATED;
+    case IBV_QP_DEST_QPN:
+      return attr.dest_qp_num <= k24Bits;
+    case IBV_QP_EN_SQD_ASYNC_NOTIFY:
+    case IBV_QP_QKEY:
+      return true;
+    case IBV_QP_ALT_PATH:    // the device has one path
+    case IBV_QP_CAP:         // nor does it resize queues
+    case IBV_QP_RATE_LIMIT:  // or limit rates
+      return false;
+  }
+  return false;
+}
+
+bool good_values(std::uint32_t mask, const ibv_qp_attr& attr) {
+  while (mask != 0) {
+    const std::uint32_t bit = 1u << std::countr_zero(mask);
+    if (!good_value(bit, attr)) return false;
+    mask &= ~bit;
+  }
+  return true;
+}
+
+/// Keeps what the program set, for query_qp.
+void remember(ibv_qp_attr& kept, std::uint32_t mask, const ibv_qp_attr& attr) {
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) kept.qp_access_flags = attr.qp_access_flags;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) kept.pkey_index = attr.pkey_index;
+  if ((mask & IBV_QP_PORT) != 0) kept.port_num = attr.port_num;
+  if ((mask & IBV_QP_AV) != 0) kept.ah_attr = attr.ah_attr;
+  if ((mask & IBV_QP_PATH_MTU) != 0) kept.path_mtu = attr.path_mtu;
+  if ((mask & IBV_QP_TIMEOUT) != 0) kept.timeout = attr.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) kept.retry_cnt = attr.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) kept.rnr_retry = attr.rnr_retry;
+  if ((mask & IBV_QP_RQ_PSN) != 0) kept.rq_psn = attr.rq_psn;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) kept.max_rd_atomic = attr.max_rd_atomic;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) kept.min_rnr_timer = attr.min_rnr_timer;
+  if ((mask & IBV_QP_SQ_PSN) != 0) kept.sq_psn = attr.sq_psn;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if ((mask & IBV_QP_DEST_QPN) != 0) kept.dest_qp_num = attr.dest_qp_num;
+}
+
+/// Whether this device can make the (legal) move.
+bool possible(QpState from, QpState to) {
+  switch (to) {
+    case QpState::kReset:
+    case QpState::kInit:
+    case QpState::kError:
+      return true;
+    case QpState::kRtr:
+      return false;  // see above
+    case QpState::kRts:
+      return from == QpState::kRts;  // connected
+    case QpState::kSqd:
+    case QpState::kSqe:
+      // The engine does not hold a send queue back: TCP accepts or the stream is over.
+      return false;
+  }
+  return false;
+}
+
+void move(Qp& qp, QpState from, QpState to) {
+  switch (to) {
+    case QpState::kReset:
+      qp.runtime->set_state(QpState::kReset);
+      qp.attributes = {};
+      return;
+    case QpState::kInit:
+      if (from != QpState::kInit) qp.runtime->set_state(QpState::kInit);
+      return;
+    case QpState::kError:
+      if (from != QpState::kError) qp.runtime->fail();
+      return;
+    case QpState::kRtr:
+    case QpState::kRts:
+    case QpState::kSqd:
+    case QpState::kSqe:
+      return;
+  }
+}
+
+}  // namespace
+
+Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
+  Qp* qp = find_object(handle);
+  if (qp == nullptr || attr == nullptr) return fail(EINVAL);
+  const auto mask = static_cast<std::uint32_t>(attr_mask);
+  std::lock_guard lock(qp->attributes_mutex);
+  if (!good_values(mask, *attr)) return fail(EINVAL);
+  const QpState from = qp->runtime->state();
+  const bool moves = (mask & IBV_QP_STATE) != 0;
+  const QpState to = moves ? static_cast<QpState>(attr->qp_state) : from;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && static_cast<QpState>(attr->cur_qp_state) != from) {
+    return fail(EINVAL);
+  }
+  const auto fault = model::check_transition(model::QpType::kRc, from, to, mask);
+  if (fault != model::TransitionFault::kNone || !possible(from, to)) return fail(EINVAL);
+  move(*qp, from, to);
+  remember(qp->attributes, mask, *attr);
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    qp->runtime->set_remote_access(attr->qp_access_flags & kPeerRights);
+  }
+  if (moves) qp->pub.state = attr->qp_state;
+  return {};
+}
+
+Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+  Qp* qp = find_object(handle);
+  if (qp == nullptr || attr == nullptr) return fail(EINVAL);
+  {
+    std::lock_guard lock(qp->attributes_mutex);
+    *attr = qp->attributes;
+    attr->qp_state = static_cast<ibv_qp_state>(qp->runtime->state());
+    qp->pub.state = attr->qp_state;
+  }
+  attr->cur_qp_state = attr->qp_state;
+  attr->cap = qp->cap;
+  if (init_attr == nullptr) return {};
+  *init_attr = {};
+  init_attr->qp_context = qp->pub.qp_context;
+  init_attr->send_cq = qp->pub.send_cq;
+  init_attr->recv_cq = qp->pub.recv_cq;
+  init_attr->cap = qp->cap;
+  init_attr->qp_type = qp->pub.qp_type;
+  init_attr->sq_sig_all = qp->signal_all ? 1 : 0;
+  return {};
+}
+
+}  // namespace airdma::verbs

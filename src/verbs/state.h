@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// The objects behind the handles that programs hold, and the one place that has them all. A fork()
+// child starts with an empty State, so its calls on its parent's handles find nothing and fail.
+//
+// Locks, in order: State::control (creation, destruction, use counts), then an EventGate (events
+// handed out and acknowledged). The data path takes neither: it looks up its object and uses that
+// object's own queues. Nothing waits for a program or a peer with `control` held.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/object_pool.h"
+#include "base/process_global.h"
+#include "io/fd.h"
+#include "model/memory.h"
+#include "runtime/completion_queue.h"
+#include "runtime/queue_pair.h"
+#include "verbs/async_events.h"
+#include "verbs/device.h"
+
+namespace airdma::verbs {
+
+struct Context {
+  verbs_context pub{};
+  Device* device = nullptr;
+  std::shared_ptr<AsyncEvents> events;
+  io::EventCounter command;  // behind cmd_fd, which programs expect to be open
+
+  ibv_context* handle() { return &pub.context; }
+};
+
+struct Pd {
+  ibv_pd pub{};
+  Context* context = nullptr;
+  PdId id;
+  std::uint32_t users = 0;  // regions and queue pairs
+
+  ibv_pd* handle() { return &pub; }
+};
+
+struct Mr {
+  ibv_mr pub{};
+  Pd* pd = nullptr;
+  model::Region* region = nullptr;
+  bool closing = false;
+
+  ibv_mr* handle() { return &pub; }
+};
+
+struct Channel {
+  ibv_comp_channel pub{};  // refcnt: completion queues that use it
+  std::shared_ptr<runtime::CompletionChannel> queue;
+
+  ibv_comp_channel* handle() { return &pub; }
+};
+
+/// Events of one object that were fetched, and how many of them were acknowledged.
+struct EventLedger {
+  std::uint32_t delivered = 0;
+  std::uint32_t acked = 0;
+
+  /// A program that acknowledges too often must not make the object's end wait for ever.
+  void ack(std::uint32_t count) { acked += std::min(count, delivered - acked); }
+  [[nodiscard]] bool settled() const { return delivered == acked; }
+};
+
+struct Cq {
+  ibv_cq pub{};
+  Context* context = nullptr;
+  Channel* channel = nullptr;
+  std::unique_ptr<runtime::CompletionQueue> queue;
+  std::uint32_t users = 0;  // queue pairs, one for each role
+  // Under the object's gate:
+  EventLedger completion_events;
+  EventLedger async_events;
+  bool closing = false;
+
+  ibv_cq* handle() { return &pub; }
+  [[nodiscard]] bool settled() const {
+    return completion_events.settled() && async_events.settled();
+  }
+};
+
+/// Turns a queue pair's events into asynchronous events of its context. The queue pair may report
+/// one while it is being destroyed, so it outlives the object it speaks for.
+class QpObserver final : public runtime::QueuePairObserver {
+ public:
+  QpObserver(ibv_qp* qp, std::shared_ptr<AsyncEvents> events)
+      : qp_(qp), events_(std::move(events)) {}
+  void on_qp_event(model::QpEvent event) override;
+  /// No event follows.
+  void detach();
+
+ private:
+  std::mutex mutex_;
+  ibv_qp* qp_;
+  std::shared_ptr<AsyncEvents> events_;
+};
+
+struct Qp {
+  ibv_qp pub{};
+  Context* context = nullptr;
+  Pd* pd = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* receive_cq = nullptr;
+  ibv_qp_cap cap{};
+  bool signal_all = false;
+  std::shared_ptr<QpObserver> observer;
+  std::shared_ptr<runtime::QueuePair> runtime;
+  // Attributes the program set since RESET.
+  std::mutex attributes_mutex;
+  ibv_qp_attr attributes{};
+  // Under the object's gate:
+  EventLedger async_events;
+  bool closing = false;
+
+  ibv_qp* handle() { return &pub; }
+  [[nodiscard]] bool settled() const { return async_events.settled(); }
+};
+
+/// Guards the event counts of the objects that hash to it.
+struct EventGate {
+  std::mutex mutex;
+  std::condition_variable acked;
+};
+
+/// Regions are recycled and never freed, because a late reader of the key table may still touch the
+/// counter of one that was deregistered. Under State::control.
+class RegionStore {
+ public:
+  model::Region* take();
+  void give_back(model::Region* region) { free_.push_back(region); }
+
+ private:
+  std::vector<std::unique_ptr<model::Region>> all_;
+  std::vector<model::Region*> free_;
+};
+
+struct State {
+  std::mutex control;
+  ObjectPool<Context> contexts;
+  ObjectPool<Pd> pds;
+  ObjectPool<Mr> mrs;
+  ObjectPool<Channel> channels;
+  ObjectPool<Cq> cqs;
+  ObjectPool<Qp> qps;
+  model::MemoryTable memory;
+  RegionStore regions;
+  std::unordered_set<std::uint32_t> qpns;
+  std::uint32_t next_handle = 0;
+  std::uint32_t next_pd = 0;
+  std::array<EventGate, 16> gates;
+
+  EventGate& gate_of(const void* handle) {
+    return gates[(reinterpret_cast<std::uintptr_t>(handle) >> 6) % gates.size()];
+  }
+
+  ObjectPool<Context>& pool(const ibv_context*) { return contexts; }
+  ObjectPool<Pd>& pool(const ibv_pd*) { return pds; }
+  ObjectPool<Mr>& pool(const ibv_mr*) { return mrs; }
+  ObjectPool<Channel>& pool(const ibv_comp_channel*) { return channels; }
+  ObjectPool<Cq>& pool(const ibv_cq*) { return cqs; }
+  ObjectPool<Qp>& pool(const ibv_qp*) { return qps; }
+};
+
+inline State& state() { return ProcessGlobal<State>::get(); }
+
+/// The object behind a handle; null when it is not a live one of this process.
+template <class Handle>
+auto find_object(const Handle* handle) -> decltype(state().pool(handle).find(handle)) {
+  State* current = ProcessGlobal<State>::peek();
+  return current != nullptr ? current->pool(handle).find(handle) : nullptr;
+}
+
+// Ends of objects. Called without `control`. `wait`: until events are acknowledged (a context that
+// is closed with objects alive does not wait, as nobody may be left to acknowledge).
+void tear_down(Qp& qp, bool wait);
+void tear_down(Cq& cq, bool wait);
+void tear_down(Mr& mr);
+
+/// Bits from the system's random source, so that neither keys nor numbers can be guessed.
+Result<std::uint32_t> random_bits();
+
+}  // namespace airdma::verbs
