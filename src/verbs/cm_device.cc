@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// The devices that ids are bound to: one context and one protection domain each, opened when first
+// needed and kept for the life of the process, because ids hand them to the program.
+#include <errno.h>
+#include <net/if.h>
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "verbs/api.h"
+#include "verbs/cm_api.h"
+#include "verbs/cm_state.h"
+#include "verbs/state.h"
+
+namespace airdma::cm {
+namespace {
+
+std::uint8_t depth_limit(int reads) {
+  // 255 means "the maximum" in the API, so it is not a limit itself.
+  return static_cast<std::uint8_t>(std::clamp(reads, 0, RDMA_MAX_RESP_RES - 1));
+}
+
+Status open(Device& device, verbs::Device& found) {
+  auto context = verbs::open_device(&found.pub);
+  if (!context) return std::unexpected(context.error());
+  auto pd = verbs::alloc_pd(*context);
+  ibv_device_attr attr{};
+  Status queried = pd ? verbs::query_device(*context, &attr) : std::unexpected(pd.error());
+  if (!queried) {
+    [[maybe_unused]] const auto closed = verbs::close_device(*context);
+    return queried;
+  }
+  device.context = *context;
+  device.pd = *pd;
+  device.max_responder_resources = depth_limit(attr.max_qp_rd_atom);
+  device.max_initiator_depth = depth_limit(attr.max_qp_init_rd_atom);
+  return {};
+}
+
+Result<const Device*> device_for(verbs::Device& found) {
+  Device* device = nullptr;
+  for (Device& known : control().devices) {
+    if (known.interface == found.interface) device = &known;
+  }
+  // A program may close the context it was shown.
+  if (device != nullptr && verbs::find_object(device->context) != nullptr &&
+      verbs::find_object(device->pd) != nullptr) {
+    return device;
+  }
+  Device fresh;
+  fresh.interface = found.interface;
+  if (auto opened = open(fresh, found); !opened) return std::unexpected(opened.error());
+  if (device == nullptr) device = &control().devices.emplace_back();
+  *device = fresh;
+  return device;
+}
+
+}  // namespace
+
+Result<const Device*> device_at(const io::Address& local) {
+  const auto index = io::interface_of(local.unmapped());
+  char name[IF_NAMESIZE];
+  if (!index || ::if_indextoname(*index, name) == nullptr) return fail(ENODEV);
+  auto devices = verbs::list_devices();
+  if (!devices) return std::unexpected(devices.error());
+  for (verbs::Device* device : *devices) {
+    if (device->interface == name) return device_for(*device);
+  }
+  return fail(ENODEV);
+}
+
+void use_device(Id& id, const Device& device) {
+  id.device = &device;
+  id.pub.verbs = device.context;
+  id.pub.pd = device.pd;
+  id.pub.port_num = 1;
+}
+
+Result<ibv_context**> get_devices(int* num_devices) {
+  std::lock_guard lock(control().mutex);
+  auto devices = verbs::list_devices();
+  if (!devices) return std::unexpected(devices.error());
+  if (devices->empty()) return fail(ENODEV);
+  auto** list = static_cast<ibv_context**>(::calloc(devices->size() + 1, sizeof(ibv_context*)));
+  if (list == nullptr) return fail(ENOMEM);
+  int count = 0;
+  for (verbs::Device* device : *devices) {
+    auto opened = device_for(*device);
+    if (!opened) {
+      ::free(list);
+      return std::unexpected(opened.error());
+    }
+    list[count++] = (*opened)->context;
+  }
+  if (num_devices != nullptr) *num_devices = count;
+  return list;
+}
+
+void free_devices(ibv_context** list) { ::free(list); }
+
+}  // namespace airdma::cm

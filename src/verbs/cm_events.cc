@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// Event channels: queues of events, with a descriptor that is readable while there are some.
+#include <errno.h>
+
+#include <algorithm>
+#include <new>
+
+#include "verbs/cm_api.h"
+#include "verbs/cm_state.h"
+
+namespace airdma::cm {
+namespace {
+
+// A thread takes a count from the descriptor first (there it may block) and the event afterwards,
+// so a dropped event's count may be gone already: the thread then finds it void.
+void take_back_count(Channel& channel) {
+  if (!channel.counter.consume_if_any()) ++channel.void_tokens;
+}
+
+bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails& details) {
+  if (owner.channel == nullptr) return false;
+  Event* event = control().events.create();
+  if (event == nullptr) return false;
+  event->owner = &owner;
+  event->pub.id = &subject.pub;
+  event->pub.listen_id = &subject != &owner ? &owner.pub : nullptr;
+  event->pub.event = type;
+  event->pub.status = details.status;
+  const std::size_t length = std::min(details.private_data.size(), event->private_data.size());
+  std::copy_n(details.private_data.begin(), length, event->private_data.begin());
+  const void* data = length > 0 ? event->private_data.data() : nullptr;
+  if (subject.datagram()) {
+    event->pub.param.ud.private_data = data;
+    event->pub.param.ud.private_data_len = static_cast<std::uint8_t>(length);
+  } else {
+    rdma_conn_param& conn = event->pub.param.conn;
+    conn.private_data = data;
+    conn.private_data_len = static_cast<std::uint8_t>(length);
+    conn.responder_resources = details.responder_resources;
+    conn.initiator_depth = details.initiator_depth;
+  }
+  owner.channel->queue.push_back(event);
+  owner.channel->counter.post();
+  return true;
+}
+
+bool is_request(const Event& event) { return event.pub.event == RDMA_CM_EVENT_CONNECT_REQUEST; }
+
+Id* new_id_of(const Event& event) { return control().ids.find(event.pub.id); }
+
+/// Ends an event that was taken off its queue without being reported.
+void discard(Channel& channel, Event& event) {
+  take_back_count(channel);
+  if (is_request(event)) {
+    --event.owner->unfetched_requests;
+    if (Id* fresh = new_id_of(event)) {
+      silence(*fresh);
+      free_id(*fresh);
+    }
+  }
+  control().events.destroy(&event);
+}
+
+/// Removes from the queue what `unwanted` says, and discards it.
+template <class Predicate>
+std::size_t discard_if(Channel& channel, Predicate unwanted) {
+  std::deque<Event*> kept;
+  std::deque<Event*> gone;
+  for (Event* event : channel.queue) (unwanted(*event) ? gone : kept).push_back(event);
+  channel.queue.swap(kept);
+  for (Event* event : gone) discard(channel, *event);
+  return gone.size();
+}
+
+/// The oldest event, once a thread has taken a count; null when that count was void.
+Event* take_event(Channel& channel) {
+  if (channel.void_tokens > 0) {
+    --channel.void_tokens;
+    return nullptr;
+  }
+  if (channel.queue.empty()) return nullptr;
+  Event* event = channel.queue.front();
+  channel.queue.pop_front();
+  ++event->owner->unacked;
+  if (is_request(*event)) --event->owner->unfetched_requests;
+  return event;
+}
+
+}  // namespace
+
+Result<Channel*> make_channel() {
+  auto counter = io::EventCounter::create();
+  if (!counter) return std::unexpected(counter.error());
+  Channel* channel = control().channels.create();
+  if (channel == nullptr) return fail(ENOMEM);
+  channel->counter = std::move(*counter);
+  channel->pub.fd = channel->counter.fd();
+  return channel;
+}
+
+void free_channel(Channel& channel) {
+  discard_if(channel, [](const Event&) { return true; });
+  control().ids.for_each([&](Id& id) {
+    if (id.channel == &channel) id.channel = nullptr;
+  });
+  control().channels.destroy(&channel);
+}
+
+void report(Id& id, rdma_cm_event_type type, const EventDetails& details) {
+  enqueue(id, id, type, details);
+}
+
+bool report_request(Id& listener, Id& fresh, const EventDetails& details) {
+  if (!enqueue(listener, fresh, RDMA_CM_EVENT_CONNECT_REQUEST, details)) return false;
+  ++listener.unfetched_requests;
+  return true;
+}
+
+void drop_events(Id& id) {
+  if (id.channel == nullptr) return;
+  discard_if(*id.channel, [&](const Event& event) { return event.owner == &id; });
+}
+
+bool drop_request(Id& listener, const Id& fresh) {
+  if (listener.channel == nullptr) return false;
+  return discard_if(*listener.channel, [&](const Event& event) {
+           return is_request(event) && event.pub.id == &fresh.pub;
+         }) > 0;
+}
+
+void move_events(Id& id, Channel* to) {
+  Channel* from = id.channel;
+  id.channel = to;
+  if (from == nullptr || from == to) return;
+  std::deque<Event*> kept;
+  for (Event* event : from->queue) {
+    if (event->owner != &id) {
+      kept.push_back(event);
+      continue;
+    }
+    take_back_count(*from);
+    to->queue.push_back(event);
+    to->counter.post();
+    Id* fresh = is_request(*event) ? new_id_of(*event) : nullptr;
+    if (fresh == nullptr) continue;
+    fresh->channel = to;
+    fresh->pub.channel = &to->pub;
+  }
+  from->queue.swap(kept);
+}
+
+void acknowledge(Event& event) {
+  --event.owner->unacked;
+  Id* subject = control().ids.find(event.pub.id);
+  if (subject != nullptr && subject->pub.event == &event.pub) subject->pub.event = nullptr;
+  control().events.destroy(&event);
+  control().acknowledged.notify_all();
+}
+
+Result<rdma_event_channel*> create_event_channel() {
+  std::lock_guard lock(control().mutex);
+  auto channel = make_channel();
+  if (!channel) return std::unexpected(channel.error());
+  return &(*channel)->pub;
+}
+
+void destroy_event_channel(rdma_event_channel* handle) {
+  std::lock_guard lock(control().mutex);
+  if (Channel* channel = control().channels.find(handle)) free_channel(*channel);
+}
+
+Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
+  if (event == nullptr) return fail(EINVAL);
+  while (true) {
+    Channel* channel = control().channels.find(handle);
+    if (channel == nullptr) return fail(EINVAL);
+    // Blocks without the lock; a thread may be cancelled here.
+    if (auto taken = channel->counter.consume(); !taken) return taken;
+    std::lock_guard lock(control().mutex);
+    if (control().channels.find(handle) == nullptr) return fail(EINVAL);
+    if (Event* next = take_event(*channel)) {
+      *event = &next->pub;
+      return {};
+    }
+  }
+}
+
+Status ack_cm_event(rdma_cm_event* handle) {
+  std::lock_guard lock(control().mutex);
+  Event* event = control().events.find(handle);
+  if (event == nullptr) return fail(EINVAL);
+  acknowledge(*event);
+  return {};
+}
+
+}  // namespace airdma::cm

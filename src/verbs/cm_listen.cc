@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// The passive side: listening, connection requests, and the answers to them.
+#include <errno.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "verbs/cm_api.h"
+#include "verbs/cm_state.h"
+
+namespace airdma::cm {
+namespace {
+
+constexpr unsigned kMaxBacklog = 1024;
+/// Connections the kernel keeps for us while the progress thread is busy; the program's backlog is
+/// about requests it has not fetched.
+constexpr int kTcpBacklog = 1024;
+constexpr Duration kSetupTimeout = std::chrono::seconds(10);
+
+std::uint8_t api_depth(std::uint16_t depth, std::uint8_t limit) {
+  return static_cast<std::uint8_t>(std::min<std::uint16_t>(depth, limit));
+}
+
+/// What the peer asked for, turned round: its outbound READs are our inbound ones. A peer that
+/// does not say gets the most this device has.
+Depths requested_depths(const mpa::Request& request, const Device& device) {
+  if (!request.enhanced) return {device.max_responder_resources, device.max_initiator_depth};
+  return {api_depth(request.ord, device.max_responder_resources),
+          api_depth(request.ird, device.max_initiator_depth)};
+}
+
+Id* make_request_id(Id& listener, runtime::PassiveConnection& connection) {
+  const io::Address local = connection.local_address().unmapped();
+  auto device = device_at(local);
+  if (!device) return nullptr;
+  Id* fresh = make_id(listener.channel, listener.pub.ps, listener.pub.context);
+  if (fresh == nullptr) return nullptr;
+  use_device(*fresh, **device);
+  set_source(*fresh, local);
+  set_destination(*fresh, connection.peer_address().unmapped());
+  fresh->options = listener.options;
+  fresh->state = IdState::kRequested;
+  return fresh;
+}
+
+Status start_listening(Id& id, int backlog) {
+  if (id.state == IdState::kIdle) {
+    if (auto bound = bind(id, io::Address::any(AF_INET, 0)); !bound) return bound;
+  }
+  id.backlog = backlog > 0 ? std::min(static_cast<unsigned>(backlog), kMaxBacklog) : kMaxBacklog;
+  if (!id.datagram()) {
+    auto listener =
+        runtime::Listener::start(std::move(id.socket), kTcpBacklog, kSetupTimeout, id.link);
+    if (!listener) return std::unexpected(listener.error());
+    id.listener = std::move(*listener);
+  }
+  id.state = IdState::kListening;
+  return {};
+}
+
+Result<Depths> accept_depths(const Id& id, const rdma_conn_param* param) {
+  if (param != nullptr) return depths_of(id, *param);
+  return requested_depths(id.passive->request(), *id.device);
+}
+
+Status start_accepting(Id& id, const rdma_conn_param* param) {
+  auto queue_pair = queue_pair_of(id);
+  if (queue_pair == nullptr) return fail(EINVAL);
+  auto depths = accept_depths(id, param);
+  if (!depths) return std::unexpected(depths.error());
+  const Bytes data =
+      param != nullptr ? private_data_of(param->private_data, param->private_data_len) : Bytes{};
+  id.queue_pair = queue_pair;
+  id.state = IdState::kAccepting;
+  auto accepted = id.passive->accept(offer_for(id, *depths), data, queue_pair, id.link, id.link);
+  if (accepted) return {};
+  id.passive.reset();
+  id.state = IdState::kClosed;
+  queue_pair->fail();
+  return accepted;
+}
+
+}  // namespace
+
+Status listen(rdma_cm_id* handle, int backlog) {
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr) return fail(EINVAL);
+  if (id->state != IdState::kIdle && id->state != IdState::kBound) return fail(EINVAL);
+  return start_listening(*id, backlog);
+}
+
+Status accept(rdma_cm_id* handle, rdma_conn_param* param) {
+  {
+    std::lock_guard lock(control().mutex);
+    Id* id = find_id(handle);
+    if (id == nullptr || id->state != IdState::kRequested) return fail(EINVAL);
+    if (auto started = start_accepting(*id, param); !started) return started;
+  }
+  return complete(handle);
+}
+
+Status reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_bytes) {
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr || id->state != IdState::kRequested) return fail(EINVAL);
+  id->passive->reject(private_data_of(private_data, private_data_bytes));
+  id->passive.reset();
+  id->state = IdState::kClosed;
+  return {};
+}
+
+Status reject_ece(rdma_cm_id* handle, const void* private_data, uint8_t private_data_bytes) {
+  return reject(handle, private_data, private_data_bytes);
+}
+
+void Link::on_request(std::shared_ptr<runtime::PassiveConnection> connection) {
+  std::lock_guard lock(control().mutex);
+  const bool wanted =
+      id_ != nullptr && id_->state == IdState::kListening && id_->unfetched_requests < id_->backlog;
+  Id* fresh = wanted ? make_request_id(*id_, *connection) : nullptr;
+  if (fresh == nullptr) return connection->cancel();
+  const Depths depths = requested_depths(connection->request(), *fresh->device);
+  const EventDetails details{.responder_resources = depths.responder_resources,
+                             .initiator_depth = depths.initiator_depth,
+                             .private_data = connection->request().private_data};
+  if (!report_request(*id_, *fresh, details)) {
+    free_id(*fresh);
+    return connection->cancel();
+  }
+  fresh->passive = std::move(connection);
+}
+
+// A request that nobody has fetched disappears with its client. A fetched one stays, and its
+// accept() fails.
+void Link::on_request_lost(runtime::PassiveConnection& connection) {
+  std::lock_guard lock(control().mutex);
+  if (id_ == nullptr) return;
+  const Id* lost = nullptr;
+  control().ids.for_each([&](Id& id) {
+    if (id.passive.get() == &connection) lost = &id;
+  });
+  if (lost != nullptr) drop_request(*id_, *lost);
+}
+
+}  // namespace airdma::cm

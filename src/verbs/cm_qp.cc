@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+// Queue pairs of an id, with the completion queues and channels it makes for them.
+#include <errno.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "verbs/api.h"
+#include "verbs/cm_api.h"
+#include "verbs/cm_state.h"
+
+namespace airdma::cm {
+namespace {
+
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+/// What create_qp makes and destroy_qp takes away.
+struct Parts {
+  ibv_comp_channel* send_channel = nullptr;
+  ibv_cq* send_cq = nullptr;
+  ibv_comp_channel* receive_channel = nullptr;
+  ibv_cq* receive_cq = nullptr;
+  ibv_qp* qp = nullptr;
+};
+
+void destroy(const Parts& parts) {
+  // Failures are about objects that the program destroyed itself.
+  [[maybe_unused]] Status status;
+  if (parts.qp != nullptr) status = verbs::destroy_qp(parts.qp);
+  if (parts.send_cq != nullptr) status = verbs::destroy_cq(parts.send_cq);
+  if (parts.receive_cq != nullptr) status = verbs::destroy_cq(parts.receive_cq);
+  if (parts.send_channel != nullptr) status = verbs::destroy_comp_channel(parts.send_channel);
+  if (parts.receive_channel != nullptr) {
+    status = verbs::destroy_comp_channel(parts.receive_channel);
+  }
+}
+
+/// A CQ with a channel of its own and the id as context, as rdma_get_send_comp() expects.
+Status make_cq(rdma_cm_id* id, std::uint32_t work_requests, ibv_comp_channel*& channel,
+               ibv_cq*& cq) {
+  auto made_channel = verbs::create_comp_channel(id->verbs);
+  if (!made_channel) return std::unexpected(made_channel.error());
+  channel = *made_channel;
+  const int entries = static_cast<int>(std::clamp<std::uint32_t>(work_requests, 1, 1u << 30));
+  auto made = verbs::create_cq(id->verbs, entries, id, channel, 0);
+  if (!made) return std::unexpected(made.error());
+  cq = *made;
+  return {};
+}
+
+Status to_init(const rdma_cm_id& id, ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = id.port_num;
+  attr.qp_access_flags = kAccess;
+  return verbs::modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+Status make_parts(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr& attr, Parts& parts) {
+  if (attr.send_cq == nullptr) {
+    auto made = make_cq(id, attr.cap.max_send_wr, parts.send_channel, parts.send_cq);
+    if (!made) return made;
+    attr.send_cq = parts.send_cq;
+  }
+  if (attr.recv_cq == nullptr) {
+    auto made = make_cq(id, attr.cap.max_recv_wr, parts.receive_channel, parts.receive_cq);
+    if (!made) return made;
+    attr.recv_cq = parts.receive_cq;
+  }
+  if (attr.srq == nullptr) attr.srq = id->srq;
+  auto qp = verbs::create_qp(pd, &attr);
+  if (!qp) return std::unexpected(qp.error());
+  parts.qp = *qp;
+  return to_init(*id, parts.qp);
+}
+
+void publish(rdma_cm_id& id, const Parts& parts) {
+  id.qp = parts.qp;
+  id.send_cq = parts.send_cq;
+  id.send_cq_channel = parts.send_channel;
+  id.recv_cq = parts.receive_cq;
+  id.recv_cq_channel = parts.receive_channel;
+}
+
+Parts withdraw(rdma_cm_id& id) {
+  return {.send_channel = std::exchange(id.send_cq_channel, nullptr),
+          .send_cq = std::exchange(id.send_cq, nullptr),
+          .receive_channel = std::exchange(id.recv_cq_channel, nullptr),
+          .receive_cq = std::exchange(id.recv_cq, nullptr),
+          .qp = std::exchange(id.qp, nullptr)};
+}
+
+/// A connection does not survive its queue pair.
+void end_with_queue_pair(Id& id) {
+  switch (id.state) {
+    case IdState::kConnecting:
+      id.active->cancel();
+      id.active.reset();
+      id.state = IdState::kClosed;
+      return report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
+    case IdState::kAccepting:
+      id.passive->cancel();
+      id.passive.reset();
+      id.state = IdState::kClosed;
+      return report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
+    case IdState::kConnected:
+    case IdState::kDisconnecting:
+      // What is on its way still goes out; nobody is left to be told of the stream's end.
+      if (auto queue_pair = id.queue_pair.lock()) queue_pair->disconnect();
+      id.state = IdState::kDisconnected;
+      return report(id, RDMA_CM_EVENT_DISCONNECTED);
+    case IdState::kIdle:
+    case IdState::kBound:
+    case IdState::kListening:
+    case IdState::kAddressResolved:
+    case IdState::kRouteResolved:
+    case IdState::kRequested:
+    case IdState::kDisconnected:
+    case IdState::kClosed:
+    case IdState::kDestroying:
+      return;
+  }
+}
+
+}  // namespace
+
+Status create_qp(rdma_cm_id* handle, ibv_pd* pd, ibv_qp_init_attr* attr) {
+  if (attr == nullptr) return fail(EINVAL);
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr || id->pub.verbs == nullptr || id->pub.qp != nullptr) return fail(EINVAL);
+  if (id->datagram() && attr->qp_type != IBV_QPT_UD) return fail(EINVAL);
+  ibv_pd* const chosen = pd != nullptr ? pd : id->pub.pd;
+  if (chosen == nullptr || chosen->context != id->pub.verbs) return fail(EINVAL);
+  Parts parts;
+  ibv_qp_init_attr granted = *attr;
+  if (auto made = make_parts(&id->pub, chosen, granted, parts); !made) {
+    destroy(parts);
+    return made;
+  }
+  *attr = granted;
+  publish(id->pub, parts);
+  return {};
+}
+
+Status create_qp_ex(rdma_cm_id* handle, ibv_qp_init_attr_ex* attr) {
+  if (attr == nullptr) return fail(EINVAL);
+  if ((attr->comp_mask & ~static_cast<std::uint32_t>(IBV_QP_INIT_ATTR_PD)) != 0) {
+    return fail(EOPNOTSUPP);
+  }
+  ibv_qp_init_attr plain{};
+  plain.qp_context = attr->qp_context;
+  plain.send_cq = attr->send_cq;
+  plain.recv_cq = attr->recv_cq;
+  plain.srq = attr->srq;
+  plain.cap = attr->cap;
+  plain.qp_type = attr->qp_type;
+  plain.sq_sig_all = attr->sq_sig_all;
+  ibv_pd* const pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
+  auto made = create_qp(handle, pd, &plain);
+  if (!made) return made;
+  attr->cap = plain.cap;
+  attr->send_cq = plain.send_cq;
+  attr->recv_cq = plain.recv_cq;
+  return {};
+}
+
+void destroy_qp(rdma_cm_id* handle) {
+  Parts parts;
+  {
+    std::lock_guard lock(control().mutex);
+    Id* id = find_id(handle);
+    if (id == nullptr || id->pub.qp == nullptr) return;
+    end_with_queue_pair(*id);
+    parts = withdraw(id->pub);
+  }
+  destroy(parts);  // may wait for acknowledgements
+}
+
+Status create_srq(rdma_cm_id* handle, ibv_pd* pd, ibv_srq_init_attr* attr) {
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr || id->pub.verbs == nullptr || id->pub.srq != nullptr) return fail(EINVAL);
+  auto srq = verbs::create_srq(pd != nullptr ? pd : id->pub.pd, attr);
+  if (!srq) return std::unexpected(srq.error());
+  id->pub.srq = *srq;
+  return {};
+}
+
+Status create_srq_ex(rdma_cm_id* handle, ibv_srq_init_attr_ex* attr) {
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr || id->pub.verbs == nullptr || id->pub.srq != nullptr) return fail(EINVAL);
+  auto srq = verbs::create_srq_ex(id->pub.verbs, attr);
+  if (!srq) return std::unexpected(srq.error());
+  id->pub.srq = *srq;
+  return {};
+}
+
+void destroy_srq(rdma_cm_id* handle) {
+  ibv_srq* srq = nullptr;
+  {
+    std::lock_guard lock(control().mutex);
+    Id* id = find_id(handle);
+    if (id == nullptr) return;
+    srq = std::exchange(id->pub.srq, nullptr);
+  }
+  if (srq != nullptr) [[maybe_unused]]
+    const auto status = verbs::destroy_srq(srq);
+}
+
+// iWARP moves a queue pair to RTS itself, so only INIT asks for attributes.
+Status init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* attr_mask) {
+  if (attr == nullptr || attr_mask == nullptr) return fail(EINVAL);
+  std::lock_guard lock(control().mutex);
+  const Id* id = find_id(handle);
+  if (id == nullptr || id->pub.verbs == nullptr) return fail(EINVAL);
+  switch (attr->qp_state) {
+    case IBV_QPS_INIT:
+    case IBV_QPS_RTR:
+      attr->qp_access_flags = kAccess;
+      attr->pkey_index = 0;
+      attr->port_num = id->pub.port_num;
+      *attr_mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+      if (attr->qp_state == IBV_QPS_INIT) *attr_mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+      return {};
+    case IBV_QPS_RTS:
+      *attr_mask = 0;
+      return {};
+    default:
+      return fail(EINVAL);
+  }
+}
+
+Status set_local_ece(rdma_cm_id* handle, ibv_ece* ece) {
+  std::lock_guard lock(control().mutex);
+  return fail(find_id(handle) == nullptr || ece == nullptr ? EINVAL : EOPNOTSUPP);
+}
+
+Status get_remote_ece(rdma_cm_id* handle, ibv_ece* ece) {
+  std::lock_guard lock(control().mutex);
+  return fail(find_id(handle) == nullptr || ece == nullptr ? EINVAL : EOPNOTSUPP);
+}
+
+}  // namespace airdma::cm

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+// The connection manager's objects: event channels, ids, events, and the one mutex over them.
+//
+// Locks: Control::mutex, then the verbs layer's and the runtime's. Calls into both are made with
+// it held, except those that wait for a program (destroy_qp, destroy_cq). The runtime calls back on
+// the progress thread without its locks, through a Link, which knows whether its id still lives.
+//
+// States of an id (a refused call never changes it):
+//
+//   kIdle --bind_addr--> kBound --listen--> kListening --(request)--> new id in kRequested
+//     \                    |                                             | accept      | reject
+//      \--resolve_addr-----+--> kAddressResolved                        kAccepting   kClosed
+//                                 | resolve_route                        |    \ (peer gone)
+//                               kRouteResolved                           |     kClosed
+//                                 | connect                              |
+//                               kConnecting --(reply)--> kConnected <----+
+//                                 | (failure)              | disconnect    \ (peer closes)
+//                               kClosed                  kDisconnecting --> kDisconnected
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/object_pool.h"
+#include "base/process_global.h"
+#include "base/result.h"
+#include "runtime/connection.h"
+
+namespace airdma::cm {
+
+enum class IdState : std::uint8_t {
+  kIdle,
+  kBound,
+  kListening,
+  kAddressResolved,
+  kRouteResolved,
+  kConnecting,
+  kRequested,
+  kAccepting,
+  kConnected,
+  kDisconnecting,
+  kDisconnected,
+  kClosed,      // never came up, or was refused
+  kDestroying,  // destroy_id waits for acknowledgements
+};
+
+struct Channel;
+struct Id;
+
+struct Event {
+  rdma_cm_event pub{};
+  std::array<std::byte, 255> private_data{};  // what the API's length field can name
+  Id* owner = nullptr;                        // counts it until it is acknowledged
+
+  rdma_cm_event* handle() { return &pub; }
+};
+
+struct Channel {
+  rdma_event_channel pub{};
+  io::EventCounter counter;  // as many as `queue` has, but for those below and taken ones
+  std::deque<Event*> queue;
+  unsigned void_tokens = 0;  // events that were dropped after a thread had taken their count
+
+  rdma_event_channel* handle() { return &pub; }
+};
+
+/// What the runtime tells about an id. It may outlive the id.
+class Link final : public runtime::ConnectObserver,
+                   public runtime::AcceptObserver,
+                   public runtime::ListenObserver,
+                   public runtime::StreamObserver {
+ public:
+  explicit Link(Id* id) : id_(id) {}
+  /// Under Control::mutex: nothing is reported from now on.
+  void cut() { id_ = nullptr; }
+
+  void on_connected(const mpa::Agreement& agreement, Bytes private_data) override;
+  void on_rejected(Bytes private_data) override;
+  void on_connect_failed(int error) override;
+  void on_accepted(const mpa::Agreement& agreement) override;
+  void on_accept_failed(int error) override;
+  void on_request(std::shared_ptr<runtime::PassiveConnection> connection) override;
+  void on_request_lost(runtime::PassiveConnection& connection) override;
+  void on_stream_closed() override;
+
+ private:
+  Id* id_;
+};
+
+/// A device the connection manager uses, with the context and protection domain it gives to ids.
+struct Device {
+  std::string interface;
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  std::uint8_t max_responder_resources = 0;
+  std::uint8_t max_initiator_depth = 0;
+};
+
+/// Attributes that create_ep left on a listener for the queue pairs of its connections.
+struct EndpointAttributes {
+  ibv_qp_init_attr qp{};
+};
+
+struct Id {
+  rdma_cm_id pub{};
+  IdState state = IdState::kIdle;
+  Channel* channel = nullptr;  // null when its program destroyed the channel
+  bool synchronous = false;    // `channel` is its own
+  unsigned unacked = 0;  // events fetched and not acknowledged, requests of a listener included
+  std::shared_ptr<Link> link;
+  const Device* device = nullptr;
+
+  io::TcpSocket socket;  // bound, until it listens or connects
+  io::SocketOptions options;
+
+  // Listeners.
+  std::shared_ptr<runtime::Listener> listener;
+  unsigned backlog = 0;
+  unsigned unfetched_requests = 0;
+  std::optional<EndpointAttributes> endpoint;
+
+  // Connections.
+  std::shared_ptr<runtime::ActiveConnection> active;
+  std::shared_ptr<runtime::PassiveConnection> passive;
+  std::weak_ptr<runtime::QueuePair> queue_pair;
+  std::vector<std::byte> default_private_data;  // of connect(id, NULL): from create_ep
+  bool closed_early = false;  // the stream ended before its establishment was told
+
+  rdma_cm_id* handle() { return &pub; }
+  [[nodiscard]] bool datagram() const { return pub.ps == RDMA_PS_UDP || pub.ps == RDMA_PS_IPOIB; }
+};
+
+struct Control {
+  std::mutex mutex;
+  std::condition_variable acknowledged;
+  ObjectPool<Channel> channels;
+  ObjectPool<Id> ids;
+  ObjectPool<Event> events;
+  std::deque<Device> devices;  // stay at their addresses
+};
+
+inline Control& control() { return ProcessGlobal<Control>::get(); }
+
+// All below: with Control::mutex held.
+
+/// The live id behind a handle that is not being destroyed; null otherwise.
+Id* find_id(const rdma_cm_id* handle);
+
+// Channels and events (cm_events.cc).
+Result<Channel*> make_channel();
+void free_channel(Channel& channel);
+struct EventDetails {
+  int status = 0;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  Bytes private_data = {};
+};
+/// Queues an event of `id`.
+void report(Id& id, rdma_cm_event_type type, const EventDetails& details = {});
+/// Queues a CONNECT_REQUEST of `listener` for `fresh`; false without memory.
+bool report_request(Id& listener, Id& fresh, const EventDetails& details);
+/// Forgets what is queued for the id; requests are closed, with their new ids.
+void drop_events(Id& id);
+/// Moves what is queued for the id, and the new ids of queued requests.
+void move_events(Id& id, Channel* to);
+/// Forgets the queued request that made `fresh`. False when it was fetched already.
+bool drop_request(Id& listener, const Id& fresh);
+void acknowledge(Event& event);
+
+// Ids (cm_id.cc).
+/// A new id on `channel`; null without memory.
+Id* make_id(Channel* channel, rdma_port_space port_space, void* context);
+/// Ends connections and listening, and gives the object back. Nothing may be unacknowledged.
+void free_id(Id& id);
+/// The first half of free_id(): no callback and no new event of this id from here on.
+void silence(Id& id);
+
+// Addresses (cm_address.cc) and devices (cm_device.cc).
+io::Address source_of(const Id& id);
+io::Address destination_of(const Id& id);
+void set_source(Id& id, const io::Address& address);
+void set_destination(Id& id, const io::Address& address);
+/// Binds an id in kIdle.
+Status bind(Id& id, const io::Address& address);
+/// The device of the interface that owns a local address: ENODEV when there is none.
+Result<const Device*> device_at(const io::Address& local);
+void use_device(Id& id, const Device& device);
+
+// Connections.
+/// The runtime's object of id->qp; null without one (or when it is not one of ours).
+std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id);
+/// READs in both directions of a conn_param: 255 stands for the device's maximum, more than it
+/// is EINVAL.
+struct Depths {
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+};
+Result<Depths> depths_of(const Id& id, const rdma_conn_param& param);
+mpa::Offer offer_for(const Id& id, const Depths& depths);
+Bytes private_data_of(const void* data, std::size_t length);
+
+// Synchronous ids. Without Control::mutex.
+/// Waits for the event of the operation just started when the id is synchronous.
+Status complete(rdma_cm_id* handle);
+
+}  // namespace airdma::cm
