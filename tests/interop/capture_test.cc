@@ -111,6 +111,58 @@ TEST(Captures, KeepIpv6Apart) {
   EXPECT_EQ(connections[0].server.port, 7174);
 }
 
+// The marked stream: what a receiver with markers has to do, one word at a time.
+
+struct MarkedFpdus {
+  std::vector<std::size_t> ulpdu_bytes;
+  std::vector<unsigned> pointers;
+  unsigned wrong_pointers = 0;
+  unsigned bad_crcs = 0;
+};
+
+/// Takes one FPDU with its markers from the stream; false when it is not complete.
+bool take_marked(Bytes& stream, wire::MarkerSchedule& schedule, MarkedFpdus& found) {
+  ByteVector plain;
+  ByteVector marked;
+  const std::uint64_t start = schedule.position() + (schedule.due() ? wire::kMarkerBytes : 0);
+  while (!wire::parse_fpdu(plain).fpdu) {
+    if (stream.size() < 4) return false;
+    const Bytes word = stream.first(4);
+    stream = stream.subspan(4);
+    marked.insert(marked.end(), word.begin(), word.end());
+    if (schedule.due()) {
+      const unsigned pointer =
+          std::to_integer<unsigned>(word[2]) << 8 | std::to_integer<unsigned>(word[3]);
+      found.pointers.push_back(pointer);
+      found.wrong_pointers += pointer != schedule.fpdu_pointer(start);
+    } else {
+      plain.insert(plain.end(), word.begin(), word.end());
+    }
+    schedule.advance(4);
+  }
+  const auto fpdu = wire::parse_fpdu(plain).fpdu;
+  found.ulpdu_bytes.push_back(fpdu->ulpdu.size());
+  found.bad_crcs += wire::crc32c(Bytes(marked).first(marked.size() - 4)) != fpdu->crc;
+  return true;
+}
+
+TEST(Markers, StandWhereTheScheduleSays) {
+  const auto connections = connections_of("../made/mpa-markers.pcap");
+  ASSERT_EQ(connections.size(), 1u);
+  const auto reply = wire::parse_mpa(connections[0].server_stream, wire::MpaFrameKind::kReply);
+  ASSERT_TRUE(reply.frame.has_value());
+  Bytes stream = Bytes(connections[0].server_stream).subspan(reply.frame_bytes);
+  wire::MarkerSchedule schedule;
+  MarkedFpdus found;
+  while (!stream.empty() && take_marked(stream, schedule, found)) {
+  }
+  EXPECT_TRUE(stream.empty());
+  EXPECT_EQ(found.ulpdu_bytes, (std::vector<std::size_t>{100, 500, 390, 1000, 30, 464}));
+  EXPECT_EQ(found.pointers, (std::vector<unsigned>{0, 400, 4, 516, 12}));
+  EXPECT_EQ(found.wrong_pointers, 0u);
+  EXPECT_EQ(found.bad_crcs, 0u);
+}
+
 // Packets made here: Ethernet, IPv4, TCP without options; no checksum is looked at.
 
 struct Made {
