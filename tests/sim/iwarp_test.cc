@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// iWARP connections in a seeded world, and one small conversation cut and reset at every byte.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/sim/iwarp_world.h"
+
+namespace airdma::sim {
+namespace {
+
+using iwarp::EndpointState;
+using model::SendOpcode;
+using model::WcStatus;
+
+std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+class Seeds : public testing::TestWithParam<Ending> {};
+
+TEST_P(Seeds, HoldWhatIsPromised) {
+  constexpr std::uint64_t kSeeds = 60;
+  std::uint64_t first = 1;
+  std::uint64_t count = from_environment("AIRDMA_SIM_SEEDS", kSeeds);
+  if (const std::uint64_t one = from_environment("AIRDMA_SIM_SEED", 0)) {
+    first = one;
+    count = 1;
+  }
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    const std::string failure = IwarpWorld(seed, GetParam()).run();
+    ASSERT_EQ(failure, "") << "again with AIRDMA_SIM_SEED=" << seed;
+  }
+}
+
+std::string ending_name(const testing::TestParamInfo<Ending>& ending) {
+  constexpr const char* kNames[] = {"Idle", "Reset", "Disconnect", "Fail", "Corrupt", "Withdraw"};
+  return kNames[static_cast<std::size_t>(ending.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Endings, Seeds,
+                         testing::Values(Ending::kIdle, Ending::kReset, Ending::kDisconnect,
+                                         Ending::kFail, Ending::kCorrupt, Ending::kWithdraw),
+                         ending_name);
+
+/// A few operations each way, delivered up to a number of bytes.
+struct Conversation {
+  explicit Conversation(iwarp::StreamParams params)
+      : pair(params), a(pair.a.table, kKey, kA, 4096), b(pair.b.table, kKey, kB, 4096) {
+    fill(a.bytes(), 1);
+    fill(b.bytes(), 2);
+    pair.room = 2000;
+    pair.b.post_receive(1, {{kB, 300, kKey}});
+    pair.b.post_receive(2, {{kB + 300, 10, kKey}});
+    pair.a.post_receive(1, {{kA, 50, kKey}});
+    pair.a.post({.opcode = SendOpcode::kWrite,
+                 .wr_id = 1,
+                 .sges = {{kA + 2000, 150, kKey}},
+                 .remote_addr = kB + 1000});
+    pair.a.post({.opcode = SendOpcode::kSend, .wr_id = 2, .sges = {{kA + 2200, 130, kKey}}});
+    pair.a.post({.opcode = SendOpcode::kRead,
+                 .wr_id = 3,
+                 .sges = {{kA + 100, 140, kKey}},
+                 .remote_addr = kB + 2000});
+    pair.a.post({.opcode = SendOpcode::kWriteWithImm,
+                 .wr_id = 4,
+                 .sges = {{kA + 2400, 7, kKey}},
+                 .remote_addr = kB + 1200,
+                 .immediate = 5});
+    pair.b.post({.opcode = SendOpcode::kSend, .wr_id = 1, .sges = {{kB + 2100, 33, kKey}}});
+    pair.b.post({.opcode = SendOpcode::kRead,
+                 .wr_id = 2,
+                 .sges = {{kB + 600, 0, kKey}},
+                 .remote_addr = kA});
+  }
+  static constexpr std::uint64_t kA = 0x10000;
+  static constexpr std::uint64_t kB = 0x20000;
+
+  /// Both directions until `limit` bytes were delivered; the byte at the limit starts a new piece.
+  std::size_t run(std::size_t limit) {
+    std::size_t delivered = 0;
+    std::vector<std::byte> out(pair.room);
+    for (bool moved = true; moved && delivered < limit;) {
+      moved = false;
+      for (const bool forth : {true, false}) {
+        Side& from = forth ? pair.a : pair.b;
+        Side& to = forth ? pair.b : pair.a;
+        const std::size_t bytes = from.endpoint.poll_transmit(out, pair.now);
+        from.endpoint.on_transmitted(bytes, pair.now);
+        const std::size_t first = std::min(bytes, limit - delivered);
+        to.endpoint.on_bytes(Bytes{out}.first(first), pair.now);
+        delivered += first;
+        if (delivered == limit && stop) break;
+        to.endpoint.on_bytes(Bytes{out}.subspan(first, bytes - first), pair.now);
+        moved |= bytes != 0;
+      }
+    }
+    pair.a.drain();
+    pair.b.drain();
+    return delivered;
+  }
+
+  EndpointPair pair;
+  Buffer a;
+  Buffer b;
+  bool stop = false;  // at the limit, the rest is lost
+};
+
+iwarp::StreamParams small_fpdus(bool markers) {
+  iwarp::StreamParams params;
+  params.send_markers = params.receive_markers = markers;
+  params.ird = params.ord = 1;
+  params.max_ulpdu = 128;
+  return params;
+}
+
+std::size_t statuses(const Side& side, WcStatus status) {
+  return static_cast<std::size_t>(
+      std::count_if(side.completions.begin(), side.completions.end(),
+                    [&](const model::Completion& wc) { return wc.status == status; }));
+}
+
+TEST(EveryByte, CutThere) {
+  for (const bool markers : {false, true}) {
+    Conversation whole(small_fpdus(markers));
+    const std::size_t total = whole.run(~std::size_t{0});
+    ASSERT_GT(total, 500u);
+    for (std::size_t at = 0; at <= total; ++at) {
+      Conversation cut(small_fpdus(markers));
+      cut.run(at);
+      cut.run(~std::size_t{0});
+      ASSERT_EQ(cut.pair.a.completions.size(), 5u) << at;
+      ASSERT_EQ(cut.pair.b.completions.size(), 4u) << at;
+      ASSERT_EQ(statuses(cut.pair.a, WcStatus::kSuccess), 5u) << at;
+      ASSERT_EQ(statuses(cut.pair.b, WcStatus::kSuccess), 4u) << at;
+      ASSERT_EQ(cut.a.bytes(), whole.a.bytes()) << at;
+      ASSERT_EQ(cut.b.bytes(), whole.b.bytes()) << at;
+    }
+  }
+}
+
+TEST(EveryByte, BrokenThere) {
+  for (const bool markers : {false, true}) {
+    const std::size_t total = Conversation(small_fpdus(markers)).run(~std::size_t{0});
+    for (std::size_t at = 1; at <= total; ++at) {
+      for (const auto end : {iwarp::StreamEnd::kReset, iwarp::StreamEnd::kFin}) {
+        Conversation broken(small_fpdus(markers));
+        broken.stop = true;
+        broken.run(at);
+        for (Side* side : {&broken.pair.a, &broken.pair.b}) {
+          side->endpoint.on_stream_end(end, broken.pair.now);
+          side->drain();
+          ASSERT_EQ(side->endpoint.state(), EndpointState::kError);
+          ASSERT_EQ(side->completions.size(), side == &broken.pair.a ? 5u : 4u) << at;
+          ASSERT_EQ(statuses(*side, WcStatus::kSuccess) + statuses(*side, WcStatus::kFlushError),
+                    side->completions.size())
+              << at;
+        }
+        ASSERT_TRUE(broken.a.idle() && broken.b.idle());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace airdma::sim
