@@ -56,9 +56,9 @@ std::uint32_t extend_portable(std::uint32_t crc, Bytes bytes) {
   std::size_t left = bytes.size();
   for (; left >= 8; left -= 8, at += 8) {
     const std::uint64_t word = load_le64(at) ^ crc;
-    crc = 0;
-#pragma GCC unroll 8
-    for (unsigned i = 0; i < 8; ++i) crc ^= kTables[7 - i][(word >> 8 * i) & 0xff];
+    crc = kTables[7][word & 0xff] ^ kTables[6][word >> 8 & 0xff] ^ kTables[5][word >> 16 & 0xff] ^
+          kTables[4][word >> 24 & 0xff] ^ kTables[3][word >> 32 & 0xff] ^
+          kTables[2][word >> 40 & 0xff] ^ kTables[1][word >> 48 & 0xff] ^ kTables[0][word >> 56];
   }
   for (; left > 0; --left, ++at) {
     crc = (crc >> 8) ^ kTables[0][(crc ^ static_cast<std::uint8_t>(*at)) & 0xff];
