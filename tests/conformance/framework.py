@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""What a conformance case is and what it may use.
+
+    @case("rping.ipv4", needs=["rping"], sanitized=True)
+    def rping_ipv4(run):
+        port = free_port()
+        server = run.listening(["rping", "-s", "-p", port], port)
+        client = run.start(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 3])
+        run.succeeds(client)
+        run.succeeds(server)
+
+A case raises Failure with words for whoever reads the log, or Skip with the reason.
+"""
+import dataclasses
+import importlib.util
+import re
+import shutil
+
+from support.processes import Failure, Skip, has_ipv6
+
+CASES = {}
+# Words with which sanitizers begin a report.
+SANITIZER_REPORT = re.compile(
+    r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|: runtime error: ")
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    function: object
+    needs: tuple
+    ipv6: bool
+    sanitized: bool
+    timeout_s: int
+
+    def check_requirements(self):
+        missing = [program for program in self.needs if shutil.which(program) is None]
+        if missing:
+            raise Skip(f"not installed: {' '.join(missing)}")
+        if self.ipv6 and not has_ipv6():
+            raise Skip("no IPv6 on the loopback interface")
+
+
+def case(name, needs=(), ipv6=False, sanitized=False, timeout_s=60):
+    """Registers a case. `sanitized`: it also says something in builds with sanitizers."""
+
+    def register(function):
+        if name in CASES:
+            raise ValueError(f"two cases are called {name}")
+        CASES[name] = Case(name, function, tuple(needs), ipv6, sanitized, timeout_s)
+        return function
+
+    return register
+
+
+def load(folder):
+    """Imports every file in cases/ and hard/; returns the cases by name."""
+    for path in sorted([*folder.glob("cases/*.py"), *folder.glob("hard/*.py")]):
+        spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return CASES
+
+
+def check_sanitizers(programs):
+    for program in programs.all:
+        if SANITIZER_REPORT.search(program.errors()):
+            raise Failure(f"a sanitizer reported something: {program}")
+
+
+class Run:
+    """One execution of a case."""
+
+    def __init__(self, programs, options):
+        self.programs = programs
+        self.build = options.build.resolve()
+        self.sanitized = bool(options.sanitize)
+        self.rounds = options.rounds
+        self.seed = options.seed
+
+    def start(self, command, **variables):
+        """Starts a program over airdma."""
+        return self.programs.start([self.build / "bin" / "airdma", "run", "--", *command],
+                                   **variables)
+
+    def listening(self, command, port, **variables):
+        """Starts a server over airdma and returns once it listens."""
+        server = self.start(command, **variables)
+        self.programs.wait_listening(server, port)
+        return server
+
+    def exits(self, program, status, seconds=40):
+        got = program.wait(self.programs.seconds(seconds))
+        if got != status:
+            raise Failure(f"ended with {got}, not {status}: {program}")
+        return program.output()
+
+    def succeeds(self, program, seconds=40):
+        """Waits for exit status 0 and returns what the program printed."""
+        return self.exits(program, 0, seconds)
+
+    def pair(self, server_command, client_command, port, seconds=40):
+        """Runs a client against its server; returns the two programs, both ended with 0."""
+        server = self.listening(server_command, port)
+        client = self.start(client_command)
+        self.succeeds(client, seconds)
+        self.succeeds(server, seconds)
+        return server, client
+
+
+def contains(text, *wanted):
+    """Each of `wanted` must be a part of `text`."""
+    for part in wanted:
+        if part not in text:
+            raise Failure(f"{part!r} is missing in what was printed")
+
+
+def absent(text, pattern):
+    found = re.search(pattern, text)
+    if found:
+        raise Failure(f"printed {found[0]!r}")
+
+
+def equal(got, wanted, what):
+    if got != wanted:
+        raise Failure(f"{what}: {got!r} instead of {wanted!r}")
