@@ -3,11 +3,12 @@
 // end of the stream.
 #include <errno.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
-#include "verbs/state.h"
+#include "verbs/internal.h"
 
 namespace airdma::cm {
 namespace {
@@ -51,18 +52,26 @@ void give_up(Id& id, rdma_cm_event_type event, const EventDetails& details) {
   id.passive.reset();
   id.state = IdState::kClosed;
   if (auto queue_pair = id.queue_pair.lock()) queue_pair->fail();
+  verbs::sync_state(id.pub.qp);
   report(id, event, details);
 }
 
 void report_disconnected(Id& id) {
   id.state = IdState::kDisconnected;
+  verbs::sync_state(id.pub.qp);
   report(id, RDMA_CM_EVENT_DISCONNECTED);
 }
 
-void established(Id& id, const EventDetails& details) {
+std::uint8_t api_depth(std::uint16_t depth) {
+  return static_cast<std::uint8_t>(std::min<std::uint16_t>(depth, RDMA_MAX_RESP_RES));
+}
+
+void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details) {
   id.active.reset();
   id.passive.reset();
   id.state = IdState::kConnected;
+  verbs::note_read_limits(id.pub.qp, api_depth(agreement.ord), api_depth(agreement.ird));
+  verbs::sync_state(id.pub.qp);
   report(id, RDMA_CM_EVENT_ESTABLISHED, details);
   if (id.closed_early) report_disconnected(id);
 }
@@ -133,8 +142,20 @@ Status start_disconnecting(Id& id) {
 }  // namespace
 
 std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id) {
-  const verbs::Qp* qp = verbs::find_object(id.pub.qp);
-  return qp != nullptr ? qp->runtime : nullptr;
+  auto queue_pair = verbs::queue_pair_of(id.pub.qp);
+  if (queue_pair == nullptr) return nullptr;
+  switch (queue_pair->state()) {
+    case runtime::QpState::kInit:
+    case runtime::QpState::kRtr:
+    case runtime::QpState::kRts:
+      return queue_pair;
+    case runtime::QpState::kReset:
+    case runtime::QpState::kSqd:
+    case runtime::QpState::kSqe:
+    case runtime::QpState::kError:
+      return nullptr;
+  }
+  return nullptr;
 }
 
 Bytes private_data_of(const void* data, std::size_t length) {
@@ -193,9 +214,10 @@ Status disconnect(rdma_cm_id* handle) {
 void Link::on_connected(const mpa::Agreement& agreement, Bytes private_data) {
   std::lock_guard lock(control().mutex);
   if (id_ == nullptr || id_->state != IdState::kConnecting) return;
-  established(*id_, {.responder_resources = static_cast<std::uint8_t>(agreement.ird),
-                     .initiator_depth = static_cast<std::uint8_t>(agreement.ord),
-                     .private_data = private_data});
+  established(*id_, agreement,
+              {.responder_resources = api_depth(agreement.ird),
+               .initiator_depth = api_depth(agreement.ord),
+               .private_data = private_data});
 }
 
 void Link::on_rejected(Bytes private_data) {
@@ -210,10 +232,10 @@ void Link::on_connect_failed(int error) {
   give_up(*id_, failure_event(error), {.status = -error});
 }
 
-void Link::on_accepted(const mpa::Agreement&) {
+void Link::on_accepted(const mpa::Agreement& agreement) {
   std::lock_guard lock(control().mutex);
   if (id_ == nullptr || id_->state != IdState::kAccepting) return;
-  established(*id_, {});
+  established(*id_, agreement, {});
 }
 
 void Link::on_accept_failed(int error) {

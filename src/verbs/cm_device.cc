@@ -10,7 +10,8 @@
 #include "verbs/api.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
-#include "verbs/state.h"
+#include "verbs/device.h"
+#include "verbs/internal.h"
 
 namespace airdma::cm {
 namespace {
@@ -43,8 +44,7 @@ Result<const Device*> device_for(verbs::Device& found) {
     if (known.interface == found.interface) device = &known;
   }
   // A program may close the context it was shown.
-  if (device != nullptr && verbs::find_object(device->context) != nullptr &&
-      verbs::find_object(device->pd) != nullptr) {
+  if (device != nullptr && verbs::is_live(device->context) && verbs::is_live(device->pd)) {
     return device;
   }
   Device fresh;

@@ -4,7 +4,6 @@
 
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
-#include "verbs/state.h"
 
 namespace airdma::cm {
 namespace {

@@ -8,11 +8,12 @@
 #include "verbs/api.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
+#include "verbs/internal.h"
 
 namespace airdma::cm {
 namespace {
 
-constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+constexpr model::AccessMask kPeerAccess = model::kAccessRemoteWrite | model::kAccessRemoteRead;
 
 /// What create_qp makes and destroy_qp takes away.
 struct Parts {
@@ -48,15 +49,6 @@ Status make_cq(rdma_cm_id* id, std::uint32_t work_requests, ibv_comp_channel*& c
   return {};
 }
 
-Status to_init(const rdma_cm_id& id, ibv_qp* qp) {
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = id.port_num;
-  attr.qp_access_flags = kAccess;
-  return verbs::modify_qp(qp, &attr,
-                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
 Status make_parts(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr& attr, Parts& parts) {
   if (attr.send_cq == nullptr) {
     auto made = make_cq(id, attr.cap.max_send_wr, parts.send_channel, parts.send_cq);
@@ -72,7 +64,7 @@ Status make_parts(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr& attr, Parts& par
   auto qp = verbs::create_qp(pd, &attr);
   if (!qp) return std::unexpected(qp.error());
   parts.qp = *qp;
-  return to_init(*id, parts.qp);
+  return verbs::init_queue_pair(parts.qp, kPeerAccess);
 }
 
 void publish(rdma_cm_id& id, const Parts& parts) {
@@ -219,7 +211,7 @@ Status init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* attr_mask) {
   switch (attr->qp_state) {
     case IBV_QPS_INIT:
     case IBV_QPS_RTR:
-      attr->qp_access_flags = kAccess;
+      attr->qp_access_flags = kPeerAccess | IBV_ACCESS_LOCAL_WRITE;
       attr->pkey_index = 0;
       attr->port_num = id->pub.port_num;
       *attr_mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;

@@ -197,7 +197,7 @@ Result<const Device*> device_at(const io::Address& local);
 void use_device(Id& id, const Device& device);
 
 // Connections.
-/// The runtime's object of id->qp; null without one (or when it is not one of ours).
+/// The runtime's object of id->qp, ready for a connection; null when there is none or it is not.
 std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id);
 /// READs in both directions of a conn_param: 255 stands for the device's maximum, more than it
 /// is EINVAL.
