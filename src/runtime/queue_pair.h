@@ -182,6 +182,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::size_t backlog_begin_ = 0;
   std::size_t backlog_end_ = 0;
   bool receive_ended_ = false;  // the peer's FIN has come
+  bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
   bool shutdown_sent_ = false;
   Time now_{};  // of the current pump
   Time linger_until_ = Time::max();

@@ -57,6 +57,7 @@ void QueuePair::pump(std::uint32_t work) {
   if ((work & kFail) != 0 && state() != QpState::kReset) endpoint_->fail(now_);
   if ((work & kDeadline) != 0) on_time();
   if ((work & kReceives) != 0) endpoint_->on_receives_posted(now_);
+  if ((work & kHangUp) != 0 && socket_) hung_up_ = true;
   if ((work & kReceive) != 0 && socket_) receive((work & kPoll) != 0);
   if ((work & kHangUp) != 0 && socket_) on_hang_up();
   transmit();
@@ -97,8 +98,9 @@ QueuePair::Received QueuePair::receive_once(MutableBytes buffer) {
   bytes_received_ += *got;
   if (tap_) tap_->received(bytes);
   endpoint_->on_bytes(bytes, now_);
-  // Edge-triggered epoll reports what arrives after a short read.
-  return *got < buffer.size() ? Received::kAll : Received::kMore;
+  // Edge-triggered epoll reports what arrives after a short read, but not the FIN behind the bytes
+  // that it has reported together with them.
+  return *got < buffer.size() && !hung_up_ ? Received::kAll : Received::kMore;
 }
 
 void QueuePair::receive_ended(int error) {
@@ -266,7 +268,7 @@ void QueuePair::close_stream(bool reset) {
       static_cast<unsigned long long>(stats.payload_sent),
       static_cast<unsigned long long>(stats.payload_received), *endpoint_->failure() ? "; " : "",
       endpoint_->failure());
-  receive_ended_ = shutdown_sent_ = false;
+  receive_ended_ = shutdown_sent_ = hung_up_ = false;
   linger_until_ = deadline_set_ = Time::max();
   bytes_sent_ = bytes_received_ = 0;
   progress_->defer([observer = std::move(stream_observer_)] {
