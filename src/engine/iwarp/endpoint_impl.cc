@@ -63,6 +63,7 @@ void EndpointImpl::drain_reader() {
     if (next.outcome == FpduReader::Outcome::kNeedMore) return;
     if (next.outcome == FpduReader::Outcome::kBad) return raise(next.violation, nullptr);
     held_ = false;
+    nudge_ = Nudge::kOver;
     Offender offender;
     const Verdict verdict = on_segment(next.ulpdu, offender);
     switch (verdict.kind) {
@@ -167,7 +168,8 @@ std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   if (state_ == EndpointState::kIdle || holding(now)) return 0;
   Room room{.out = out, .fresh = true, .position = produced_, .max_ulpdu = params_.max_ulpdu};
   while (true) {
-    const std::size_t bytes = rtr_due_ ? frame_rtr(room) : frame_next(room);
+    std::size_t bytes = rtr_due_ ? frame_rtr(room) : frame_next(room);
+    if (bytes == 0 && nudge_ == Nudge::kDue) bytes = frame_nudge(room);
     if (bytes == 0) break;
     room.out = room.out.subspan(bytes);
     room.position += bytes;
@@ -176,6 +178,10 @@ std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   }
   const auto used = static_cast<std::size_t>(room.position - produced_);
   produced_ = room.position;
+  if (used != 0 && params_.initiator && nudge_ == Nudge::kNotYet) {
+    nudge_ = Nudge::kArmed;
+    nudge_at_ = now + params_.nudge_after;
+  }
   raise_local_faults();
   if (used == 0 && state_ == EndpointState::kError) return frame_terminate(out);
   return used;
@@ -198,6 +204,16 @@ std::size_t EndpointImpl::frame_rtr(const Room& room) {
     case Rtr::kNone:
       break;
   }
+  return requester_.frame_rtr(writer_, room, Opcode::kWrite);
+}
+
+/// A zero-length WRITE, which changes nothing and needs no key (RFC 5040 5.2).
+/// Peer: the kernel's siw switches its socket to FPDU mode after it has sent the MPA reply, and is
+/// not told again of bytes that came in between; it would wait for ever with our first message in
+/// its socket, and we for its answer.
+std::size_t EndpointImpl::frame_nudge(const Room& room) {
+  if (room.out.size() < kLeastUlpdu) return 0;
+  nudge_ = Nudge::kOver;
   return requester_.frame_rtr(writer_, room, Opcode::kWrite);
 }
 
@@ -300,7 +316,10 @@ void EndpointImpl::fail() {
   if (!terminate) terminate_.reset();
 }
 
-void EndpointImpl::on_deadline(Time now) { (void)holding(now); }
+void EndpointImpl::on_deadline(Time now) {
+  (void)holding(now);
+  if (nudge_ == Nudge::kArmed && now >= nudge_at_) nudge_ = Nudge::kDue;
+}
 
 // Outputs.
 
@@ -316,7 +335,11 @@ std::optional<model::QpEvent> EndpointImpl::poll_event() {
   return std::exchange(event_, std::nullopt);
 }
 
-std::optional<Time> EndpointImpl::next_deadline() const { return held_ ? hold_end_ : std::nullopt; }
+std::optional<Time> EndpointImpl::next_deadline() const {
+  if (state_ != EndpointState::kOperational) return std::nullopt;
+  if (held_) return hold_end_;
+  return nudge_ == Nudge::kArmed ? std::optional(nudge_at_) : std::nullopt;
+}
 
 const EndpointStats& EndpointImpl::stats() const {
   stats_.payload_sent = requester_.payload_sent() + responder_.payload_sent();

@@ -67,6 +67,7 @@ class EndpointImpl {
 
   [[nodiscard]] bool holding(Time now);
   [[nodiscard]] std::size_t frame_rtr(const Room& room);
+  [[nodiscard]] std::size_t frame_nudge(const Room& room);
   [[nodiscard]] std::size_t frame_next(const Room& room);
   [[nodiscard]] std::size_t frame_terminate(MutableBytes out);
   void raise_local_faults();
@@ -90,6 +91,10 @@ class EndpointImpl {
   bool rtr_due_ = false;                             // initiator: the RTR frame is still to be sent
   bool held_ = false;             // responder: no FPDU of ours before the initiator's first
   std::optional<Time> hold_end_;  // ... or this time
+  /// Initiator: a frame that wakes a peer which has missed our first one.
+  enum class Nudge : std::uint8_t { kNotYet, kArmed, kDue, kOver };
+  Nudge nudge_ = Nudge::kNotYet;
+  Time nudge_at_{};
   bool stalled_ = false;          // an FPDU waits for a receive
   bool responder_turn_ = false;   // READ responses and our own messages take turns
   std::uint64_t produced_ = 0;    // stream bytes given to the driver

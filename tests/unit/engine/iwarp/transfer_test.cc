@@ -282,6 +282,37 @@ TEST(Endpoint, WaitsForAReceiveAndKeepsTheBytes) {
   EXPECT_EQ(f.pair.b.completions.size(), 6u);
 }
 
+TEST(Nudge, FollowsAFirstFrameThatNothingAnswered) {
+  EndpointPair pair;
+  Buffer source(pair.a.table, kKey, kHere, 64);
+  std::vector<std::byte> out(std::size_t{128} * 1024);
+  EXPECT_EQ(pair.a.endpoint.next_deadline(), std::nullopt);
+  pair.a.post({.wr_id = 1, .sges = {{.addr = kHere, .length = 64, .lkey = kKey}}});
+  ASSERT_GT(pair.a.endpoint.poll_transmit(out, pair.now), 64u);
+  const auto deadline = pair.a.endpoint.next_deadline();
+  ASSERT_EQ(deadline, pair.now + StreamParams{}.nudge_after);
+  EXPECT_EQ(pair.a.endpoint.poll_transmit(out, *deadline), 0u);
+  pair.a.endpoint.on_deadline(*deadline);
+  // Length field, tagged header, CRC: a WRITE of nothing. Then never again.
+  const std::size_t bytes = pair.a.endpoint.poll_transmit(out, *deadline);
+  EXPECT_EQ(bytes, 2u + 14u + 4u);
+  EXPECT_EQ(pair.a.endpoint.poll_transmit(out, *deadline), 0u);
+  EXPECT_EQ(pair.a.endpoint.next_deadline(), std::nullopt);
+}
+
+TEST(Nudge, IsNotSentToAPeerThatAnswers) {
+  EndpointPair pair;
+  Buffer source(pair.a.table, kKey, kHere, 64);
+  Buffer target(pair.b.table, kKey, kThere, 64);
+  pair.b.post_receive(2, {{.addr = kThere, .length = 64, .lkey = kKey}});
+  pair.a.post_receive(3, {{.addr = kHere, .length = 64, .lkey = kKey}});
+  pair.a.post({.wr_id = 1, .sges = {{.addr = kHere, .length = 64, .lkey = kKey}}});
+  pair.run();
+  pair.b.post({.wr_id = 4, .sges = {{.addr = kThere, .length = 64, .lkey = kKey}}});
+  pair.run();
+  EXPECT_EQ(pair.a.endpoint.next_deadline(), std::nullopt);
+}
+
 class RtrFrame : public testing::TestWithParam<Rtr> {};
 
 TEST_P(RtrFrame, IsSwallowedAndReleasesTheResponder) {

@@ -34,13 +34,13 @@ constexpr std::uint64_t kTop = ~std::uint64_t{0} - 99;  // a region that ends wi
 
 /// An operational endpoint that accepted its connection, with memory and two receives of 64 bytes.
 struct World {
-  explicit World(model::AccessMask remote_access = sim::kAllRights, bool crc = true)
+  explicit World(model::AccessMask remote_access = sim::kAllRights)
       : it(64, 4, remote_access),
         buffer(it.table, kKey, kBase, kSize),
         read_only(it.table, kReadOnly, kBase, kSize, model::kAccessRemoteRead),
         foreign(it.table, kForeign, kBase, kSize, sim::kAllRights, sim::kOtherPd),
         local_only(it.table, kLocalOnly, kBase, kSize, model::kAccessLocalWrite) {
-    it.endpoint.start({.crc = crc, .ird = 2, .ord = 2}, Time{});
+    it.endpoint.start({.ird = 2, .ord = 2}, Time{});
     post_receive(100);
     post_receive(101);
   }
@@ -243,7 +243,7 @@ INSTANTIATE_TEST_SUITE_P(All, PeerViolation, testing::ValuesIn(cases()),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST(Violation, ASegmentTooShortForItsHeader) {
-  World w(sim::kAllRights, false);
+  World w;
   w.feed(sim::fpdu_of(bytes(5)));
   EXPECT_STREQ(w.it.endpoint.failure(), model::info(Violation::kSegmentTooShort).text);
 }
