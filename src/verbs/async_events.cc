@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "verbs/raw_enum.h"
+
 namespace airdma::verbs {
 
 Result<std::shared_ptr<AsyncEvents>> AsyncEvents::create() {
@@ -39,7 +41,7 @@ void AsyncEvents::purge(const void* element) {
 }
 
 const void* element_of(const ibv_async_event& event) {
-  switch (event.event_type) {
+  switch (raw_value(event.event_type)) {
     case IBV_EVENT_CQ_ERR:
       return event.element.cq;
     case IBV_EVENT_QP_FATAL:
@@ -56,17 +58,9 @@ const void* element_of(const ibv_async_event& event) {
       return event.element.srq;
     case IBV_EVENT_WQ_FATAL:
       return event.element.wq;
-    case IBV_EVENT_DEVICE_FATAL:
-    case IBV_EVENT_PORT_ACTIVE:
-    case IBV_EVENT_PORT_ERR:
-    case IBV_EVENT_LID_CHANGE:
-    case IBV_EVENT_PKEY_CHANGE:
-    case IBV_EVENT_SM_CHANGE:
-    case IBV_EVENT_CLIENT_REREGISTER:
-    case IBV_EVENT_GID_CHANGE:
+    default:  // of a port or the device
       return nullptr;
   }
-  return nullptr;
 }
 
 }  // namespace airdma::verbs

@@ -7,6 +7,7 @@
 
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -129,7 +130,7 @@ Status get_async_event(ibv_context* handle, ibv_async_event* event) {
 
 void ack_async_event(ibv_async_event* event) {
   if (event == nullptr || element_of(*event) == nullptr) return;
-  if (event->event_type == IBV_EVENT_CQ_ERR) {
+  if (raw_value(event->event_type) == IBV_EVENT_CQ_ERR) {
     acknowledge(event->element.cq);
   } else {
     acknowledge(event->element.qp);

@@ -89,8 +89,6 @@ Result<std::vector<Device*>> list_devices() {
   return devices;
 }
 
-Device* device_of(const io::Interface& interface) { return find_or_make(interface); }
-
 Device* find_device(const ibv_device* handle) {
   for (Device* device = first_device.load(std::memory_order_acquire); device != nullptr;
        device = device->next.load(std::memory_order_acquire)) {

@@ -31,8 +31,6 @@ struct Device {
 
 /// The devices whose interface is up now, real ones before loopback.
 Result<std::vector<Device*>> list_devices();
-/// The device of an interface (by name) when it is up.
-Device* device_of(const io::Interface& interface);
 /// The device behind a handle; null for anything else.
 Device* find_device(const ibv_device* handle);
 

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 // What the connection manager needs of the verbs objects beyond the public functions (api.h).
-// Thread-safe; handles that are no live objects are recognised as everywhere.
+// Thread-safe, also against a program that destroys the object meanwhile; handles that are no live
+// objects are recognised as everywhere.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
 #include "base/result.h"
-#include "io/address.h"
 #include "model/memory.h"
 #include "runtime/queue_pair.h"
 
@@ -22,8 +21,6 @@ std::shared_ptr<runtime::QueuePair> queue_pair_of(const ibv_qp* qp);
 /// RESET to INIT as rdma_create_qp wants it, with these rights for the peer. EINVAL when the queue
 /// pair is not in RESET.
 Status init_queue_pair(ibv_qp* qp, model::AccessMask remote_access);
-/// Changes the peer's rights in any state.
-Status set_peer_access(ibv_qp* qp, model::AccessMask remote_access);
 /// READs that connection setup agreed on, for ibv_query_qp: outstanding at the peer, and here.
 void note_read_limits(ibv_qp* qp, std::uint8_t max_rd_atomic, std::uint8_t max_dest_rd_atomic);
 /// Brings `qp->state`, which programs read, up to date after the connection moved the queue pair.
@@ -32,12 +29,5 @@ void sync_state(ibv_qp* qp);
 /// Whether the handle is a live object of this process.
 bool is_live(const ibv_context* context);
 bool is_live(const ibv_pd* pd);
-bool is_live(const ibv_cq* cq);
-bool is_live(const ibv_qp* qp);
-
-/// The device of the interface with this index; null when it is not up.
-ibv_device* device_of_interface(unsigned interface_index);
-/// The interface of an open context's device as it is now; nothing when it is down.
-std::optional<io::Interface> interface_of(const ibv_context* context);
 
 }  // namespace airdma::verbs

@@ -8,6 +8,7 @@
 
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -20,7 +21,7 @@ constexpr unsigned kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 /// 0, or why the operation cannot be posted to this device.
-int check_opcode(ibv_wr_opcode opcode) {
+int check_opcode(std::uint32_t opcode) {
   switch (opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_IMM:
@@ -67,7 +68,7 @@ void copy_inline(const ibv_sge* from, int count, std::byte* to) {
 }
 
 int check_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t& total) {
-  if (const int error = check_opcode(wr.opcode); error != 0) return error;
+  if (const int error = check_opcode(raw_value(wr.opcode)); error != 0) return error;
   if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
   if (!sum_lengths(wr.sg_list, wr.num_sge, qp.cap.max_send_sge, total)) return EINVAL;
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;

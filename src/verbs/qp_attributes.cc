@@ -12,6 +12,7 @@
 #include "model/qp_state.h"
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -33,11 +34,11 @@ bool good_path(const ibv_ah_attr& path) {
 
 /// Whether the value of the attribute `bit` is one that exists.
 bool good_value(std::uint32_t bit, const ibv_qp_attr& attr) {
-  switch (static_cast<ibv_qp_attr_mask>(bit)) {
+  switch (bit) {
     case IBV_QP_STATE:
-      return attr.qp_state <= IBV_QPS_ERR;
+      return raw_value(attr.qp_state) <= IBV_QPS_ERR;
     case IBV_QP_CUR_STATE:
-      return attr.cur_qp_state <= IBV_QPS_ERR;
+      return raw_value(attr.cur_qp_state) <= IBV_QPS_ERR;
     case IBV_QP_ACCESS_FLAGS:
       return (attr.qp_access_flags & ~kKnownRights) == 0;
     case IBV_QP_PKEY_INDEX:
@@ -47,7 +48,7 @@ bool good_value(std::uint32_t bit, const ibv_qp_attr& attr) {
     case IBV_QP_AV:
       return good_path(attr.ah_attr);
     case IBV_QP_PATH_MTU:
-      return attr.path_mtu >= IBV_MTU_256 && attr.path_mtu <= IBV_MTU_4096;
+      return raw_value(attr.path_mtu) >= IBV_MTU_256 && raw_value(attr.path_mtu) <= IBV_MTU_4096;
     case IBV_QP_TIMEOUT:
       return attr.timeout <= k5Bits;
     case IBV_QP_RETRY_CNT:
@@ -65,18 +66,15 @@ bool good_value(std::uint32_t bit, const ibv_qp_attr& attr) {
     case IBV_QP_MAX_DEST_RD_ATOMIC:
       return attr.max_dest_rd_atomic <= kMaxReads;
     case IBV_QP_PATH_MIG_STATE:
-      return attr.path_mig_state == IBV_MIG_MIGRATED;
+      return raw_value(attr.path_mig_state) == IBV_MIG_MIGRATED;
     case IBV_QP_DEST_QPN:
       return attr.dest_qp_num <= k24Bits;
     case IBV_QP_EN_SQD_ASYNC_NOTIFY:
     case IBV_QP_QKEY:
       return true;
-    case IBV_QP_ALT_PATH:    // the device has one path
-    case IBV_QP_CAP:         // nor does it resize queues
-    case IBV_QP_RATE_LIMIT:  // or limit rates
+    default:  // unknown, or ALT_PATH, CAP, RATE_LIMIT: one path, fixed queues, no rate limits
       return false;
   }
-  return false;
 }
 
 bool good_values(std::uint32_t mask, const ibv_qp_attr& attr) {

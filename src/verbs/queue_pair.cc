@@ -7,6 +7,7 @@
 
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -15,7 +16,7 @@ namespace {
 constexpr std::uint32_t kQpnMask = 0xffffff;
 constexpr std::uint32_t kFirstQpn = 2;  // 0 and 1 are special numbers
 
-Status check_type(ibv_qp_type type) {
+Status check_type(std::uint32_t type) {
   switch (type) {
     case IBV_QPT_RC:
       return {};
@@ -26,8 +27,9 @@ Status check_type(ibv_qp_type type) {
     case IBV_QPT_XRC_RECV:
     case IBV_QPT_DRIVER:
       return fail(EOPNOTSUPP);
+    default:
+      return fail(EINVAL);
   }
-  return fail(EINVAL);
 }
 
 Status check_capacity(const ibv_qp_cap& cap) {
@@ -139,7 +141,8 @@ void QpObserver::detach() {
 
 Result<ibv_qp*> create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   if (find_object(pd) == nullptr || attr == nullptr) return fail(EINVAL);
-  if (Status known = check_type(attr->qp_type); !known) return std::unexpected(known.error());
+  if (Status known = check_type(raw_value(attr->qp_type)); !known)
+    return std::unexpected(known.error());
   if (Status fits = check_capacity(attr->cap); !fits) return std::unexpected(fits.error());
   if (attr->srq != nullptr) return fail(EINVAL);  // none can exist
   State& all = state();
