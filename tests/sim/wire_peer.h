@@ -8,7 +8,9 @@
 #include "engine/iwarp/fpdu_reader.h"
 #include "engine/iwarp/fpdu_writer.h"
 #include "tests/sim/endpoint_pair.h"
+#include "wire/crc32c.h"
 #include "wire/ddp.h"
+#include "wire/mpa.h"
 #include "wire/rdmap.h"
 #include "wire/terminate.h"
 
@@ -27,14 +29,14 @@ inline std::vector<std::byte> fpdu(const wire::SegmentHeader& header, Bytes payl
   return out;
 }
 
-/// A ULPDU of anything at all.
+/// A good FPDU around a ULPDU of anything at all.
 inline std::vector<std::byte> fpdu_of(Bytes ulpdu) {
-  iwarp::FpduWriter writer;
-  writer.start(true, false);
   std::vector<std::byte> out(wire::fpdu_bytes(ulpdu.size()));
-  writer.begin(out, ulpdu.size());
-  writer.append(ulpdu);  // its CRC misses the length field, so the test must not check CRCs
-  (void)writer.finish();
+  out[0] = static_cast<std::byte>(ulpdu.size() >> 8);
+  out[1] = static_cast<std::byte>(ulpdu.size());
+  std::copy(ulpdu.begin(), ulpdu.end(), out.begin() + wire::kFpduLengthBytes);
+  const std::size_t covered = out.size() - wire::kFpduCrcBytes;
+  wire::store_fpdu_crc(out.data() + covered, wire::crc32c(Bytes{out}.first(covered)));
   return out;
 }
 
