@@ -47,8 +47,9 @@ struct StreamParams {
   /// Responder without an RTR frame: how long after start to hold our first FPDU for the
   /// initiator's. RFC 5044 7.1.2 wants the initiator first; programs that wait for us would hang.
   Duration first_fpdu_grace = std::chrono::milliseconds(10);
-  /// Initiator: when the peer has sent nothing so long after our first FPDU, one zero-length WRITE
-  /// follows, because some peers miss what arrives right behind their MPA reply.
+  /// Initiator: when the peer has sent nothing so long after our first FPDU, a zero-length WRITE
+  /// follows, because some peers miss what arrives right behind their MPA reply; two more after
+  /// five times as long each, while nothing comes.
   Duration nudge_after = std::chrono::milliseconds(20);
 };
 

@@ -16,6 +16,8 @@ namespace {
 
 // Limit: below this headers would outweigh payload; no path has so small a segment.
 constexpr std::size_t kLeastUlpdu = 128;
+constexpr int kMostNudges = 3;
+constexpr int kNudgeBackoff = 5;
 
 }  // namespace
 
@@ -37,6 +39,7 @@ void EndpointImpl::start(const StreamParams& params, Time now) {
   target_.start(!params.initiator && params.rtr == Rtr::kSend);
   rtr_due_ = params.initiator && params.rtr != Rtr::kNone;
   held_ = !params.initiator;
+  nudge_interval_ = params.nudge_after;
   // With an RTR frame agreed the initiator's first FPDU is certain to come (RFC 6581 9.2).
   if (held_ && params.rtr == Rtr::kNone) hold_end_ = now + params.first_fpdu_grace;
   state_ = EndpointState::kOperational;
@@ -180,7 +183,7 @@ std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   produced_ = room.position;
   if (used != 0 && params_.initiator && nudge_ == Nudge::kNotYet) {
     nudge_ = Nudge::kArmed;
-    nudge_at_ = now + params_.nudge_after;
+    nudge_at_ = now + nudge_interval_;
   }
   raise_local_faults();
   if (used == 0 && state_ == EndpointState::kError) return frame_terminate(out);
@@ -210,15 +213,20 @@ std::size_t EndpointImpl::frame_rtr(const Room& room) {
 /// A zero-length WRITE, which changes nothing and needs no key (RFC 5040 5.2).
 /// Peer: the kernel's siw switches its socket to FPDU mode after it has sent the MPA reply, and is
 /// not told again of bytes that came in between; it would wait for ever with our first message in
-/// its socket, and we for its answer.
+/// its socket, and we for its answer. A slow peer may miss the first of these as well.
 std::size_t EndpointImpl::frame_nudge(const Room& room) {
   if (room.out.size() < kLeastUlpdu) return 0;
-  nudge_ = Nudge::kOver;
+  nudge_interval_ *= kNudgeBackoff;
+  nudge_ = ++nudges_ < kMostNudges ? Nudge::kNotYet : Nudge::kOver;
   return requester_.frame_rtr(writer_, room, Opcode::kWrite);
 }
 
+/// READ responses and our own messages take turns, message by message. DDP lets their segments mix
+/// (RFC 5041 5.3), but the kernel's siw ends the stream when a Read Response's segment comes
+/// between two of a WRITE, or the other way round.
 std::size_t EndpointImpl::frame_next(const Room& room) {
-  if (!responder_.has_work()) return requester_.frame(writer_, room);
+  if (!responder_.has_work() || requester_.within_message()) return requester_.frame(writer_, room);
+  if (responder_.within_message()) return responder_.frame(writer_, room);
   responder_turn_ = !responder_turn_;
   if (!responder_turn_) {
     if (const std::size_t bytes = requester_.frame(writer_, room)) return bytes;

@@ -95,6 +95,8 @@ class EndpointImpl {
   enum class Nudge : std::uint8_t { kNotYet, kArmed, kDue, kOver };
   Nudge nudge_ = Nudge::kNotYet;
   Time nudge_at_{};
+  Duration nudge_interval_{};
+  int nudges_ = 0;
   bool stalled_ = false;          // an FPDU waits for a receive
   bool responder_turn_ = false;   // READ responses and our own messages take turns
   std::uint64_t produced_ = 0;    // stream bytes given to the driver

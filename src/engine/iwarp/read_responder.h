@@ -34,6 +34,8 @@ class ReadResponder {
   /// Checks the request and the whole range it asks for, and takes it into the queue.
   [[nodiscard]] Verdict accept(const InboundRead& read);
   [[nodiscard]] bool has_work() const { return !queue_.empty(); }
+  /// A response was begun that is not framed to its end.
+  [[nodiscard]] bool within_message() const { return offset_ != 0 && !failed_; }
   /// Frames at most one FPDU of the oldest response; bytes written, 0 for want of room or after a
   /// failure.
   [[nodiscard]] std::size_t frame(FpduWriter& writer, const Room& room);

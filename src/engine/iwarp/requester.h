@@ -42,6 +42,11 @@ class Requester {
   [[nodiscard]] std::optional<model::Violation> due_fault() const;
   /// The READ with this MSN (nothing: the oldest) completes with this status at the next flush().
   void blame_read(std::optional<wire::Msn> msn, model::WcStatus status);
+  /// A message was begun that is not framed to its end.
+  [[nodiscard]] bool within_message() const {
+    return !fault_ && progress_.active && progress_.stage == Stage::kPayload &&
+           progress_.offset != 0;
+  }
   [[nodiscard]] bool has_reads() const { return !reads_.empty(); }
   /// Completes everything posted with FLUSH_ERR, but a faulty WQE with its own status.
   void flush();

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "tests/sim/endpoint_pair.h"
+#include "tests/sim/wire_peer.h"
 
 namespace airdma::iwarp {
 namespace {
@@ -262,6 +263,40 @@ TEST(Endpoint, KeepsToTheAgreedReads) {
   EXPECT_EQ(f.pair.a.endpoint.state(), EndpointState::kOperational) << f.pair.a.endpoint.failure();
 }
 
+// The kernel's siw takes no segment of a Read Response between two of a WRITE, nor the reverse.
+TEST(Endpoint, KeepsReadResponsesAndWritesWhole) {
+  constexpr std::size_t kBytes = 5000;
+  Fixture f(4 * kBytes);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    f.pair.b.post({.opcode = SendOpcode::kRead,
+                   .sges = {f.there(kBytes)},
+                   .remote_addr = kHere + i * kBytes});
+    f.pair.a.post({.opcode = SendOpcode::kWrite,
+                   .sges = {f.here(kBytes)},
+                   .remote_addr = kThere + i * kBytes});
+  }
+  // The requests are there before the first WRITE is framed.
+  std::vector<std::byte> requests(1 << 16);
+  requests.resize(f.pair.b.endpoint.poll_transmit(requests, Time{} + std::chrono::seconds(1)));
+  ASSERT_FALSE(requests.empty());
+  f.pair.a.endpoint.on_bytes(requests, {});
+  std::optional<std::uint8_t> unfinished;
+  std::size_t changes = 0;
+  std::uint8_t before = 0xff;
+  for (const auto& ulpdu : sim::sent_ulpdus(f.pair.a)) {
+    const auto header = wire::parse_segment_header(ulpdu);
+    ASSERT_TRUE(header.has_value());
+    if (unfinished) {
+      EXPECT_EQ(header->opcode, *unfinished);
+    }
+    unfinished = header->last ? std::nullopt : std::optional(header->opcode);
+    changes += header->opcode != before ? 1 : 0;
+    before = header->opcode;
+  }
+  EXPECT_FALSE(unfinished.has_value());
+  EXPECT_GE(changes, 2u);  // neither kind waited for all of the other
+}
+
 TEST(Endpoint, WaitsForAReceiveAndKeepsTheBytes) {
   Fixture f(4096);
   for (std::uint64_t i = 0; i < 5; ++i) f.pair.a.post({.wr_id = i, .sges = {f.here(100)}});
@@ -289,14 +324,18 @@ TEST(Nudge, FollowsAFirstFrameThatNothingAnswered) {
   EXPECT_EQ(pair.a.endpoint.next_deadline(), std::nullopt);
   pair.a.post({.wr_id = 1, .sges = {{.addr = kHere, .length = 64, .lkey = kKey}}});
   ASSERT_GT(pair.a.endpoint.poll_transmit(out, pair.now), 64u);
-  const auto deadline = pair.a.endpoint.next_deadline();
-  ASSERT_EQ(deadline, pair.now + StreamParams{}.nudge_after);
-  EXPECT_EQ(pair.a.endpoint.poll_transmit(out, *deadline), 0u);
-  pair.a.endpoint.on_deadline(*deadline);
-  // Length field, tagged header, CRC: a WRITE of nothing. Then never again.
-  const std::size_t bytes = pair.a.endpoint.poll_transmit(out, *deadline);
-  EXPECT_EQ(bytes, 2u + 14u + 4u);
-  EXPECT_EQ(pair.a.endpoint.poll_transmit(out, *deadline), 0u);
+  Duration interval = StreamParams{}.nudge_after;
+  for (int i = 0; i < 3; ++i) {
+    const auto deadline = pair.a.endpoint.next_deadline();
+    ASSERT_EQ(deadline, pair.now + interval);
+    pair.now = *deadline;
+    EXPECT_EQ(pair.a.endpoint.poll_transmit(out, pair.now), 0u);
+    pair.a.endpoint.on_deadline(pair.now);
+    // Length field, tagged header, CRC: a WRITE of nothing.
+    EXPECT_EQ(pair.a.endpoint.poll_transmit(out, pair.now), 2u + 14u + 4u);
+    EXPECT_EQ(pair.a.endpoint.poll_transmit(out, pair.now), 0u);
+    interval *= 5;
+  }
   EXPECT_EQ(pair.a.endpoint.next_deadline(), std::nullopt);
 }
 
