@@ -139,6 +139,7 @@ void QueuePair::leave_stream_behind() {
   watch_ = 0;
   if (tap_) tap_->closed(false);
   tap_.reset();
+  log_closed();
   LingeringSocket::start(*progress_, std::move(socket_), std::move(backlog_), backlog_begin_,
                          backlog_end_);
   backlog_begin_ = backlog_end_ = 0;

@@ -150,6 +150,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void update_stream();
   void finish_sending();
   void close_stream(bool reset);
+  void log_closed() const;
   void update_deadline();
   void on_time();
   void leave_stream_behind();

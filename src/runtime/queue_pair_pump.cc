@@ -260,6 +260,16 @@ void QueuePair::close_stream(bool reset) {
   backlog_begin_ = backlog_end_ = 0;
   if (!receive_ended_) endpoint_->on_stream_end(iwarp::StreamEnd::kReset, now_);
   drain_completions();
+  log_closed();
+  receive_ended_ = shutdown_sent_ = hung_up_ = false;
+  linger_until_ = deadline_set_ = Time::max();
+  bytes_sent_ = bytes_received_ = 0;
+  progress_->defer([observer = std::move(stream_observer_)] {
+    if (const auto target = observer.lock()) target->on_stream_closed();
+  });
+}
+
+void QueuePair::log_closed() const {
   const iwarp::EndpointStats& stats = endpoint_->stats();
   AIRDMA_LOG_INFO(
       "qp 0x%x closed: sent %llu bytes, received %llu bytes, payload out %llu, payload in %llu%s%s",
@@ -268,12 +278,6 @@ void QueuePair::close_stream(bool reset) {
       static_cast<unsigned long long>(stats.payload_sent),
       static_cast<unsigned long long>(stats.payload_received), *endpoint_->failure() ? "; " : "",
       endpoint_->failure());
-  receive_ended_ = shutdown_sent_ = hung_up_ = false;
-  linger_until_ = deadline_set_ = Time::max();
-  bytes_sent_ = bytes_received_ = 0;
-  progress_->defer([observer = std::move(stream_observer_)] {
-    if (const auto target = observer.lock()) target->on_stream_closed();
-  });
 }
 
 // --- Time ---
