@@ -29,7 +29,7 @@ fail() {
   echo "demo FAILED: $*" >&2
   for file in server client; do
     for kind in out log; do
-      [ -s "$work/$file.$kind" ] && sed "s/^/  $file: /" "$work/$file.$kind" >&2
+      [ -s "$work/$file.$kind" ] && tail -n 40 "$work/$file.$kind" | sed "s/^/  $file: /" >&2
     done
   done
   exit 1
