@@ -216,6 +216,8 @@ std::size_t EndpointImpl::frame_rtr(const Room& room) {
 /// its socket, and we for its answer. A slow peer may miss the first of these as well.
 std::size_t EndpointImpl::frame_nudge(const Room& room) {
   if (room.out.size() < kLeastUlpdu) return 0;
+  // Not between the segments of a message, nor between a WRITE and its Immediate Data.
+  if (requester_.within_request() || responder_.within_message()) return 0;
   nudge_interval_ *= kNudgeBackoff;
   nudge_ = ++nudges_ < kMostNudges ? Nudge::kNotYet : Nudge::kOver;
   return requester_.frame_rtr(writer_, room, Opcode::kWrite);

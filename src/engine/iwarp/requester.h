@@ -47,6 +47,8 @@ class Requester {
     return !fault_ && progress_.active && progress_.stage == Stage::kPayload &&
            progress_.offset != 0;
   }
+  /// A WQE was begun that is not framed to its end: its messages belong together.
+  [[nodiscard]] bool within_request() const { return progress_.active; }
   [[nodiscard]] bool has_reads() const { return !reads_.empty(); }
   /// Completes everything posted with FLUSH_ERR, but a faulty WQE with its own status.
   void flush();

@@ -79,6 +79,7 @@ Verdict Target::on_send(const SegmentHeader& header, const OpcodeInfo& opcode, B
   if (opcode.invalidates) return Violation::kCannotInvalidate;
   // Deviation: RFC 5041 8.3 would end the stream when no receive is posted. A program written for
   // RoCE counts on being waited for, so the stream is held instead, and TCP holds the peer.
+  // Limit: what lies behind the message in the stream waits with it, READ responses too.
   if (queue_.empty()) return Verdict::stall();
   const ReceiveWqe& wqe = queue_.at(queue_.head());
   if (payload.size() > wqe.length - message_.received) return Violation::kUntaggedTooLong;

@@ -236,6 +236,36 @@ TEST(Endpoint, CompletesInPostingOrderAndSilentlyWhenUnsignaled) {
   EXPECT_TRUE(f.pair.a.sq.empty());
 }
 
+TEST(Endpoint, SendsCompleteWhenTcpHasTheirLastByte) {
+  Fixture f(4096);
+  f.pair.a.post({.wr_id = 1, .sges = {f.here(100)}});
+  f.pair.a.post({.wr_id = 2, .sges = {f.here(100)}});
+  std::vector<std::byte> out(4096);
+  const std::size_t bytes = f.pair.a.endpoint.poll_transmit(out, f.pair.now);
+  ASSERT_EQ(bytes, 2 * 124u);
+  const std::size_t steps[] = {123, 1, 123, 1};
+  const std::size_t completed[] = {0, 1, 1, 2};
+  for (std::size_t i = 0; i < 4; ++i) {
+    f.pair.a.endpoint.on_transmitted(steps[i], f.pair.now);
+    f.pair.a.drain();
+    EXPECT_EQ(f.pair.a.completions.size(), completed[i]);
+  }
+}
+
+TEST(Endpoint, ANudgeKeepsOutOfMessages) {
+  Fixture f(8192);
+  f.pair.a.post({.opcode = SendOpcode::kWrite, .sges = {f.here(5000)}, .remote_addr = kThere});
+  std::vector<std::byte> out(1700);
+  for (std::size_t left = 5000; left > 1700;) {
+    const std::size_t bytes = f.pair.a.endpoint.poll_transmit(out, f.pair.now);
+    ASSERT_GT(bytes, 1440u) << "a long FPDU";
+    ASSERT_LT(bytes, 1460u) << "and nothing else";
+    left -= bytes;
+    f.pair.now += std::chrono::seconds(1);
+    f.pair.a.endpoint.on_deadline(f.pair.now);
+  }
+}
+
 TEST(Endpoint, FenceWaitsForReads) {
   Fixture f(4096);
   f.pair.b.post_receive(1, {f.there(64)});
