@@ -87,8 +87,9 @@ class StreamComparer {
       const Fpdu& want = *theirs[i];
       if (i >= ours.size()) return Difference{want.begin, "missing FPDU", want.text(), "nothing"};
       const Fpdu& have = *ours[i];
-      const bool headers = want.valid && have.valid && want.header == have.header &&
-                           want.ulpdu.size() == have.ulpdu.size();
+      // Byte for byte, so that bits without a meaning count as well.
+      const bool headers = want.valid && have.valid && want.ulpdu.size() == have.ulpdu.size() &&
+                           std::ranges::equal(want.header_bytes(), have.header_bytes());
       if (headers && same_payload(want.payload(), want.known_payload, have.payload())) continue;
       if (i == 0 && lane == Lane::kRequest &&
           same_rtr(want.header, want.payload(), have.header, have.payload())) {
@@ -217,11 +218,13 @@ class StreamComparer {
   /// A CRC where one was agreed, zero where none was.
   Found crcs() {
     for (const Fpdu& fpdu : ours_.fpdus) {
+      if (!fpdu.pad_zero) return Difference{fpdu.begin, "pad of our FPDU", "zero", fpdu.text()};
       if (!fpdu.complete || (crc_ ? fpdu.crc_good : fpdu.crc_field == 0)) continue;
       return Difference{fpdu.begin, "CRC field of our FPDU", crc_ ? "CRC32C" : "zero", fpdu.text()};
     }
     for (const Fpdu& fpdu : theirs_.fpdus) {
       if (!fpdu.complete) continue;
+      if (!fpdu.pad_zero) used_.insert(Deviation::kPadBytes);
       if (!crc_ && fpdu.crc_field != 0) used_.insert(Deviation::kCrcFieldOff);
       if (crc_ && !fpdu.crc_good) {
         return Difference{fpdu.begin, "CRC of the captured FPDU is wrong", fpdu.text(), ""};

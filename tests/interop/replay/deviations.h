@@ -19,6 +19,7 @@ enum class Deviation : std::uint8_t {
   kRtrChoice,
   kRtrStag,
   kSendsFirst,
+  kPadBytes,
   kCrcFieldOff,
   kResponseOrder,
   kUnanswered,
@@ -36,7 +37,7 @@ struct DeviationInfo {
 };
 
 // clang-format off
-inline constexpr std::array<DeviationInfo, 16> kDeviations{{
+inline constexpr std::array<DeviationInfo, 17> kDeviations{{
     {Deviation::kMpaReserved, "mpa-reserved", "the peer sets reserved MPA flags (siw: 0x8 for large FPDUs); a sender sets them to zero (RFC 5044 7.1)"},
     {Deviation::kMarkersAsked, "markers-asked", "the peer asks for markers; airdma sends them when asked and never asks (RFC 5044 4.3 leaves it to the receiver)"},
     {Deviation::kRejectFields, "reject-fields", "C, M, IRD, ORD and the RTR bits of a rejection agree nothing; siw echoes the request's (RFC 5044 7.1, RFC 6581 9)"},
@@ -45,6 +46,7 @@ inline constexpr std::array<DeviationInfo, 16> kDeviations{{
     {Deviation::kRtrChoice, "rtr-choice", "which of the offered RTR frames the responder takes is its own choice (RFC 6581 9.2)"},
     {Deviation::kRtrStag, "rtr-stag", "STag and offset of a zero-length RTR frame name nothing (RFC 6581 9.2)"},
     {Deviation::kSendsFirst, "sends-first", "the responder sends before the initiator's first FPDU; airdma waits for it a moment first (RFC 5044 7.1.2)"},
+    {Deviation::kPadBytes, "pad-bytes", "pad bytes that are not zero, as siw sends after some short messages; a receiver ignores them (RFC 5044 4.1)"},
     {Deviation::kCrcFieldOff, "crc-field-off", "the CRC field is not zero though CRCs are off; it is not looked at (RFC 5044 4.4)"},
     {Deviation::kResponseOrder, "response-order", "READ responses and a side's own messages stand in another order, which RDMAP does not fix (RFC 5040 5.5)"},
     {Deviation::kUnanswered, "unanswered", "the stream ended before a READ that had arrived was answered; airdma answered at once"},

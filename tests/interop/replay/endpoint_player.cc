@@ -41,7 +41,13 @@ EndpointPlayer::EndpointPlayer(const Conversation& conversation, const Script& s
       sent_(script.own->mpa_bytes),
       scratch_(kRoom) {}
 
-std::string EndpointPlayer::start(const iwarp::StreamParams& params) {
+std::string EndpointPlayer::start(const iwarp::StreamParams& params, std::size_t first) {
+  // A responder's stream begins with its reply.
+  const auto begin = std::find_if(
+      script_.events.begin() + static_cast<std::ptrdiff_t>(first), script_.events.end(),
+      [](const Event& event) { return event.kind == EventKind::kOwnBytes; });
+  const bool replies = script_.role == Role::kResponder && begin != script_.events.end();
+  pass_time(replies ? *begin : script_.events[first]);
   if (std::string obstacle = memory_.build(script_); !obstacle.empty()) return obstacle;
   for (const Receive& receive : script_.receives) post_receive(receive);
   crc_ = params.crc;
@@ -92,12 +98,10 @@ void EndpointPlayer::post_send(std::size_t index) {
 // Playing.
 
 void EndpointPlayer::run(std::size_t first, std::uint64_t used) {
-  const std::uint64_t start = script_.events.empty() ? 0 : script_.events[0].time_ns;
   for (std::size_t i = first; i < script_.events.size() && !difference_; ++i) {
     Event event = script_.events[i];
     if (i == first) event.begin += used;
-    if (event.time_ns > start)
-      now_ = std::max(now_, Time{} + std::chrono::nanoseconds(event.time_ns - start));
+    pass_time(event);
     play(event);
     note_end(event);
   }
@@ -112,6 +116,12 @@ void EndpointPlayer::run(std::size_t first, std::uint64_t used) {
   if (const auto wrong = memory_.difference(); wrong && !difference_) {
     differ(captured_, "at the end, " + *wrong, "", "");
   }
+}
+
+void EndpointPlayer::pass_time(const Event& event) {
+  const std::uint64_t start = script_.events[0].time_ns;
+  if (event.time_ns <= start) return;
+  now_ = std::max(now_, Time{} + std::chrono::nanoseconds(event.time_ns - start));
 }
 
 void EndpointPlayer::play(const Event& event) {
@@ -192,6 +202,7 @@ void EndpointPlayer::on_own_bytes(std::uint64_t end) {
 
 /// The captured responder sent first; ours does so when it has waited long enough.
 void EndpointPlayer::pass_grace() {
+  if (script_.role != Role::kResponder) return;
   const auto deadline = endpoint_.next_deadline();
   if (!deadline || endpoint_.state() != iwarp::EndpointState::kOperational) return;
   used_.insert(Deviation::kSendsFirst);

@@ -19,8 +19,9 @@ class EndpointPlayer {
  public:
   EndpointPlayer(const Conversation& conversation, const Script& script, Deviations& used);
 
-  /// Registers memory, posts receives, begins the stream; why that cannot be, else "".
-  [[nodiscard]] std::string start(const iwarp::StreamParams& params);
+  /// Registers memory, posts receives, begins the stream at event `first`; why that cannot be, else
+  /// "".
+  [[nodiscard]] std::string start(const iwarp::StreamParams& params, std::size_t first);
   /// Plays the events from `first` on; `used` bytes of that one are already used.
   void run(std::size_t first, std::uint64_t used);
 
@@ -39,6 +40,7 @@ class EndpointPlayer {
   void fill(model::SendWqe& wqe, const Post& post);
 
   void play(const Event& event);
+  void pass_time(const Event& event);
   void on_peer_bytes(std::uint64_t begin, std::uint64_t end);
   void prepare(std::uint64_t begin, std::uint64_t end);
   void place_expected(std::uint64_t until);

@@ -31,7 +31,7 @@ class Player {
  private:
   RoleReport play_endpoint(const SetupPlayer& setup, std::size_t first) {
     EndpointPlayer endpoint(conversation_, script_, report_.deviations);
-    const std::string obstacle = endpoint.start(setup.params());
+    const std::string obstacle = endpoint.start(setup.params(), first);
     if (!obstacle.empty()) return not_supported(obstacle);
     endpoint.run(first, setup.used_of_event());
     report_.compared += "; " + endpoint.compared();

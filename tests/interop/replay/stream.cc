@@ -42,6 +42,8 @@ Fpdu whole_fpdu(const wire::FpduView& view, bool markers) {
   fpdu.ulpdu.assign(view.ulpdu.begin(), view.ulpdu.end());
   fpdu.complete = true;
   fpdu.crc_field = view.crc;
+  const Bytes pad = view.covered.subspan(wire::kFpduLengthBytes + view.ulpdu.size());
+  fpdu.pad_zero = std::ranges::count(pad, std::byte{0}) == std::ssize(pad);
   fpdu.crc_good = markers || wire::crc32c(view.covered) == view.crc;
   return fpdu;
 }

@@ -24,6 +24,11 @@ struct Fpdu {
   bool complete = false;  // here to its last byte
   bool crc_good = true;   // not looked at in a stream with markers, whose CRC covers them
   std::uint32_t crc_field = 0;
+  bool pad_zero = true;
+
+  [[nodiscard]] Bytes header_bytes() const {
+    return valid ? Bytes(ulpdu).first(header.bytes()) : Bytes{};
+  }
 
   [[nodiscard]] Bytes payload() const {
     return valid ? Bytes(ulpdu).subspan(header.bytes()) : Bytes{};
