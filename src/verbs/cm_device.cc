@@ -38,21 +38,22 @@ Status open(Device& device, verbs::Device& found) {
   return {};
 }
 
+/// Null when the interface's device was not opened yet, or its context was closed: a program may
+/// close what it was shown.
+Device* known_device(const std::string& interface) {
+  for (Device& device : control().devices) {
+    if (device.interface != interface) continue;
+    return verbs::is_live(device.context) && verbs::is_live(device.pd) ? &device : nullptr;
+  }
+  return nullptr;
+}
+
 Result<const Device*> device_for(verbs::Device& found) {
-  Device* device = nullptr;
-  for (Device& known : control().devices) {
-    if (known.interface == found.interface) device = &known;
-  }
-  // A program may close the context it was shown.
-  if (device != nullptr && verbs::is_live(device->context) && verbs::is_live(device->pd)) {
-    return device;
-  }
+  if (const Device* known = known_device(found.interface)) return known;
   Device fresh;
   fresh.interface = found.interface;
   if (auto opened = open(fresh, found); !opened) return std::unexpected(opened.error());
-  if (device == nullptr) device = &control().devices.emplace_back();
-  *device = fresh;
-  return device;
+  return &control().devices.emplace_front(fresh);
 }
 
 }  // namespace
@@ -61,6 +62,7 @@ Result<const Device*> device_at(const io::Address& local) {
   const auto index = io::interface_of(local.unmapped());
   char name[IF_NAMESIZE];
   if (!index || ::if_indextoname(*index, name) == nullptr) return fail(ENODEV);
+  if (const Device* known = known_device(name)) return known;
   auto devices = verbs::list_devices();
   if (!devices) return std::unexpected(devices.error());
   for (verbs::Device* device : *devices) {
