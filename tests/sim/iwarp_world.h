@@ -41,12 +41,10 @@ class IwarpWorld {
     std::size_t target = 0;
     std::uint32_t length = 0;
     bool consumes_receive = false;
-    bool done = false;
   };
   struct ReceiveRecord {
     std::size_t offset = 0;
     std::uint32_t capacity = 0;
-    bool done = false;
   };
   struct Player {
     explicit Player(Random& random);

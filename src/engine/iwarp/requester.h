@@ -49,7 +49,6 @@ class Requester {
   }
   /// A WQE was begun that is not framed to its end: its messages belong together.
   [[nodiscard]] bool within_request() const { return progress_.active; }
-  [[nodiscard]] bool has_reads() const { return !reads_.empty(); }
   /// Completes everything posted with FLUSH_ERR, but a faulty WQE with its own status.
   void flush();
 
