@@ -30,8 +30,8 @@ class Address {
   [[nodiscard]] const sockaddr_storage& storage() const { return storage_; }
   /// sizeof the structure of the family.
   [[nodiscard]] socklen_t length() const;
-  [[nodiscard]] std::uint16_t port() const;  // host order
-  void set_port(std::uint16_t port);         // host order
+  [[nodiscard]] std::uint16_t port() const;   // host order
+  void set_port(std::uint16_t port);          // host order
   [[nodiscard]] std::uint32_t scope() const;  // sin6_scope_id, 0 for IPv4
   [[nodiscard]] bool is_any() const;
   [[nodiscard]] bool is_loopback() const;

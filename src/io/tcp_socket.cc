@@ -78,8 +78,7 @@ int TcpSocket::connect_error() const {
 void TcpSocket::tune_for_stream() {
   set_int(fd_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   const Address local = local_address();
-  if (!local.is_loopback() && !local.unmapped().is_loopback() &&
-      !local.same_host(peer_address())) {
+  if (!local.is_loopback() && !local.unmapped().is_loopback() && !local.same_host(peer_address())) {
     return;
   }
   // Pacing costs more than half of a loopback stream's rate, and there is no network to be fair
@@ -97,7 +96,8 @@ void TcpSocket::tune_for_stream() {
 }
 
 Result<std::size_t> TcpSocket::send(Bytes bytes) {
-  const ssize_t sent = raw::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const ssize_t sent =
+      raw::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (errno == EAGAIN || errno == EINTR) return std::size_t{0};
   return fail(errno, "send");
@@ -111,9 +111,7 @@ Result<std::size_t> TcpSocket::receive(MutableBytes into) {
   return fail(errno, "recv");
 }
 
-void TcpSocket::shutdown_send() {
-  [[maybe_unused]] const int rc = ::shutdown(fd_.get(), SHUT_WR);
-}
+void TcpSocket::shutdown_send() { [[maybe_unused]] const int rc = ::shutdown(fd_.get(), SHUT_WR); }
 
 void TcpSocket::abort() {
   if (!fd_) return;

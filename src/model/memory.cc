@@ -80,7 +80,8 @@ void MemoryTable::retract(Region& region) {
     --live_;
     // Where nothing follows no search needs to pass: the slot becomes empty again, so registering
     // and deregistering for ever does not fill the table with tombstones.
-    const bool last = table.slots[(i + 1) & table.mask].key.load(std::memory_order_relaxed) == kEmpty;
+    const bool last =
+        table.slots[(i + 1) & table.mask].key.load(std::memory_order_relaxed) == kEmpty;
     table.slots[i].key.store(last ? kEmpty : kTombstone, std::memory_order_release);
     if (last) --used_;
     return;

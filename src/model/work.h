@@ -45,9 +45,9 @@ struct SendWqe {
   bool fence = false;      // starts after all earlier READs and atomics have completed
   bool inlined = false;    // payload was copied at post into inline_data
   std::uint16_t sge_count = 0;
-  std::uint32_t length = 0;      // payload bytes: sum of the SGEs, or of the inline data
-  std::uint32_t immediate = 0;   // as given by the program, network byte order
-  Stag rkey;                     // remote key; for SEND_WITH_INV and LOCAL_INV the key to invalidate
+  std::uint32_t length = 0;     // payload bytes: sum of the SGEs, or of the inline data
+  std::uint32_t immediate = 0;  // as given by the program, network byte order
+  Stag rkey;                    // remote key; for SEND_WITH_INV and LOCAL_INV the key to invalidate
   std::uint64_t remote_addr = 0;
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;

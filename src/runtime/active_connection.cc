@@ -3,7 +3,9 @@
 #include <sys/epoll.h>
 
 #include <cerrno>
+#include <iterator>
 #include <mutex>
+#include <utility>
 
 #include "base/log.h"
 #include "runtime/connection.h"
@@ -12,13 +14,19 @@
 namespace airdma::runtime {
 namespace {
 
+// Programs connect, exchange a message, and connect again while the other side still closes its
+// first listener and opens the next (perftest does). A refusal is tried again after these pauses;
+// who is refused for good hears it a fifth of a second later.
+constexpr Duration kRefusedPauses[] = {std::chrono::milliseconds(10), std::chrono::milliseconds(40),
+                                       std::chrono::milliseconds(150)};
+
 class ActiveSetup final : public ActiveConnection,
                           public Pollable,
                           public std::enable_shared_from_this<ActiveSetup> {
  public:
-  ActiveSetup(Progress& progress, io::TcpSocket socket, const mpa::Offer& offer,
-              Bytes private_data, std::shared_ptr<QueuePair> queue_pair,
-              std::weak_ptr<ConnectObserver> observer, std::weak_ptr<StreamObserver> stream)
+  ActiveSetup(Progress& progress, io::TcpSocket socket, const mpa::Offer& offer, Bytes private_data,
+              std::shared_ptr<QueuePair> queue_pair, std::weak_ptr<ConnectObserver> observer,
+              std::weak_ptr<StreamObserver> stream)
       : progress_(progress),
         socket_(std::move(socket)),
         initiator_(offer, private_data),
@@ -30,9 +38,11 @@ class ActiveSetup final : public ActiveConnection,
   io::Address local_address() const override { return local_; }
   void cancel() override;
   void on_ready(std::uint32_t events) override;
-  void on_deadline() override { fail_setup(ETIMEDOUT); }
+  void on_deadline() override;
 
  private:
+  Status connect_tcp();
+  bool retry_later(int error);
   void on_tcp_connected();
   void read_reply();
   void established(Bytes leftover);
@@ -46,6 +56,10 @@ class ActiveSetup final : public ActiveConnection,
   WatchId watch_ = 0;
   bool finished_ = false;
   bool tcp_connected_ = false;
+  bool pausing_ = false;  // between a refusal and the next attempt
+  std::size_t refusals_ = 0;
+  io::Address peer_;
+  Time give_up_ = Time::max();
   io::TcpSocket socket_;
   io::Address local_;
   mpa::Initiator initiator_;
@@ -57,22 +71,46 @@ class ActiveSetup final : public ActiveConnection,
 
 Status ActiveSetup::begin(const io::Address& peer, Duration timeout) {
   std::lock_guard lock(mutex_);
-  if (auto status = socket_.connect(peer); !status) {
-    // A refusal is an answer of the peer: it comes as an event, like a later one.
-    if (status.error().code != ECONNREFUSED) return status;
-    finished_ = true;
-    progress_.defer([observer = observer_] {
-      if (const auto target = observer.lock()) target->on_connect_failed(ECONNREFUSED);
-    });
-    return {};
-  }
-  local_ = socket_.local_address();
+  peer_ = peer;
+  give_up_ = Progress::now() + timeout;
   const auto watch = progress_.add_control(socket_.fd(), shared_from_this());
   if (!watch) return std::unexpected(watch.error());
   watch_ = *watch;
-  progress_.set_deadline(watch_, Progress::now() + timeout);
+  auto status = connect_tcp();
+  // A refusal is an answer of the peer: it comes as an event, like a later one.
+  if (!status && retry_later(status.error().code)) status = {};
+  if (!status) {
+    finished_ = true;
+    progress_.remove(watch_);
+  }
+  local_ = socket_.local_address();
+  return status;
+}
+
+Status ActiveSetup::connect_tcp() {
+  if (auto status = socket_.connect(peer_); !status) return status;
+  progress_.set_deadline(watch_, give_up_);
   progress_.watch(watch_, EPOLLOUT);
   return {};
+}
+
+bool ActiveSetup::retry_later(int error) {
+  if (error != ECONNREFUSED || refusals_ == std::size(kRefusedPauses)) return false;
+  pausing_ = true;
+  progress_.watch(watch_, 0);
+  progress_.set_deadline(watch_, Progress::now() + kRefusedPauses[refusals_++]);
+  return true;
+}
+
+void ActiveSetup::on_deadline() {
+  {
+    std::lock_guard lock(mutex_);
+    if (finished_) return;
+  }
+  if (!std::exchange(pausing_, false)) return fail_setup(ETIMEDOUT);
+  if (auto status = connect_tcp(); !status && !retry_later(status.error().code)) {
+    fail_setup(status.error().code);
+  }
 }
 
 // Ends the setup once and tells the observer without the lock.
@@ -106,7 +144,7 @@ void ActiveSetup::fail_setup(int error) {
 void ActiveSetup::on_ready(std::uint32_t) {
   {
     std::lock_guard lock(mutex_);
-    if (finished_) return;
+    if (finished_ || pausing_) return;
   }
   if (!tcp_connected_) {
     on_tcp_connected();
@@ -116,7 +154,10 @@ void ActiveSetup::on_ready(std::uint32_t) {
 }
 
 void ActiveSetup::on_tcp_connected() {
-  if (const int error = socket_.connect_error(); error != 0) return fail_setup(error);
+  if (const int error = socket_.connect_error(); error != 0) {
+    if (!retry_later(error)) fail_setup(error);
+    return;
+  }
   tcp_connected_ = true;
   local_ = socket_.local_address();
   socket_.tune_for_stream();
@@ -177,8 +218,8 @@ void ActiveSetup::rejected() {
 
 Result<std::shared_ptr<ActiveConnection>> ActiveConnection::start(
     io::TcpSocket socket, const io::Address& peer, const mpa::Offer& offer, Bytes private_data,
-    Duration timeout, std::shared_ptr<QueuePair> queue_pair, std::weak_ptr<ConnectObserver> observer,
-    std::weak_ptr<StreamObserver> stream_observer) {
+    Duration timeout, std::shared_ptr<QueuePair> queue_pair,
+    std::weak_ptr<ConnectObserver> observer, std::weak_ptr<StreamObserver> stream_observer) {
   auto progress = Progress::start();
   if (!progress) return std::unexpected(progress.error());
   if (!socket) {

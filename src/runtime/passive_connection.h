@@ -58,7 +58,7 @@ class PassiveSetup final : public PassiveConnection,
   Progress& progress_;
   std::mutex mutex_;  // answers against the progress thread
   WatchId watch_ = 0;
-  bool answered_ = false;   // or over
+  bool answered_ = false;  // or over
   bool requested_ = false;
   io::TcpSocket socket_;
   io::Address local_;

@@ -170,9 +170,9 @@ Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, boo
     id = next_id++;
     entries.emplace(id, Entry{fd, stream, std::move(target)});
   }
-  const auto status = stream ? add_to_set(stream_set.get(), fd,
-                                          EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)
-                             : add_to_set(control_set.get(), fd, 0, id);
+  const auto status =
+      stream ? add_to_set(stream_set.get(), fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)
+             : add_to_set(control_set.get(), fd, 0, id);
   if (status) return id;
   std::lock_guard lock(mutex);
   entries.erase(id);
@@ -338,7 +338,8 @@ void ProgressState::wait_and_dispatch(Duration timeout) {
                              timeout == Duration::max() ? nullptr : &limit, nullptr);
   if (count < 0 && errno == ENOSYS) {
     using std::chrono::milliseconds;
-    const auto ms = std::chrono::ceil<milliseconds>(std::min(timeout, Duration(std::chrono::hours(1))));
+    const auto ms =
+        std::chrono::ceil<milliseconds>(std::min(timeout, Duration(std::chrono::hours(1))));
     count = ::epoll_wait(control_set.get(), events, kBatch,
                          timeout == Duration::max() ? -1 : static_cast<int>(ms.count()));
   }

@@ -84,8 +84,7 @@ Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& 
   Status status;
   with_transport([&] {
     const QpState state = this->state();
-    const bool ready =
-        state == QpState::kInit || state == QpState::kRtr || state == QpState::kRts;
+    const bool ready = state == QpState::kInit || state == QpState::kRtr || state == QpState::kRts;
     if (!ready || socket_ || endpoint_->state() != iwarp::EndpointState::kIdle) {
       status = airdma::fail(EINVAL, "start_stream");
       return;

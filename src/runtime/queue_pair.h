@@ -108,13 +108,13 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
  private:
   /// What a thread wants done; marks for the thread that holds the transport.
   enum Work : std::uint32_t {
-    kTransmit = 1,   // work was posted, or the socket has room
-    kReceive = 2,    // the socket has bytes
-    kReceives = 4,   // receives were posted
+    kTransmit = 1,  // work was posted, or the socket has room
+    kReceive = 2,   // the socket has bytes
+    kReceives = 4,  // receives were posted
     kDeadline = 8,
     kFail = 16,
-    kPoll = 32,      // with kReceive: stop at the first completion
-    kHangUp = 64,    // the peer will send no more than what is there
+    kPoll = 32,    // with kReceive: stop at the first completion
+    kHangUp = 64,  // the peer will send no more than what is there
   };
 
   QueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,

@@ -145,8 +145,7 @@ void QueuePair::transmit() {
 bool QueuePair::flush_backlog() {
   if (backlog_begin_ == backlog_end_) return true;
   std::size_t sent = 0;
-  const Bytes rest =
-      Bytes(backlog_.bytes()).subspan(backlog_begin_, backlog_end_ - backlog_begin_);
+  const Bytes rest = Bytes(backlog_.bytes()).subspan(backlog_begin_, backlog_end_ - backlog_begin_);
   if (!send_some(rest, sent)) return false;
   backlog_begin_ += sent;
   if (backlog_begin_ < backlog_end_) return false;
@@ -155,7 +154,8 @@ bool QueuePair::flush_backlog() {
   return true;
 }
 
-// Sends until the socket is full, so that its next EPOLLOUT is an edge. False when the stream broke.
+// Sends until the socket is full, so that its next EPOLLOUT is an edge. False when the stream
+// broke.
 bool QueuePair::send_some(Bytes bytes, std::size_t& sent) {
   sent = 0;
   while (sent < bytes.size()) {

@@ -14,10 +14,14 @@ constexpr std::size_t kLeastUlpdu = 128;
 
 iwarp::Rtr convert(mpa::Rtr rtr) {
   switch (rtr) {
-    case mpa::Rtr::kNone: return iwarp::Rtr::kNone;
-    case mpa::Rtr::kSend: return iwarp::Rtr::kSend;
-    case mpa::Rtr::kWrite: return iwarp::Rtr::kWrite;
-    case mpa::Rtr::kRead: return iwarp::Rtr::kRead;
+    case mpa::Rtr::kNone:
+      return iwarp::Rtr::kNone;
+    case mpa::Rtr::kSend:
+      return iwarp::Rtr::kSend;
+    case mpa::Rtr::kWrite:
+      return iwarp::Rtr::kWrite;
+    case mpa::Rtr::kRead:
+      return iwarp::Rtr::kRead;
   }
   return iwarp::Rtr::kNone;
 }
