@@ -106,11 +106,19 @@ Status start_connecting(Id& id, const rdma_conn_param* param) {
   return {};
 }
 
+/// Null when the program has destroyed or reset the queue pair behind the id's back: then nothing
+/// will be heard of its stream.
+std::shared_ptr<runtime::QueuePair> streaming_queue_pair(const Id& id) {
+  auto queue_pair = id.queue_pair.lock();
+  if (queue_pair != nullptr && queue_pair->state() == runtime::QpState::kReset) return nullptr;
+  return queue_pair;
+}
+
 Status start_disconnecting(Id& id) {
   switch (id.state) {
     case IdState::kConnected:
       id.state = IdState::kDisconnecting;
-      if (auto queue_pair = id.queue_pair.lock()) {
+      if (auto queue_pair = streaming_queue_pair(id)) {
         queue_pair->disconnect();  // on_stream_closed() follows
       } else {
         report_disconnected(id);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/unit/verbs/cm_fixture.h"
+#include "verbs/api.h"
 
 namespace airdma::cm {
 namespace {
@@ -236,6 +237,14 @@ TEST_F(CmTest, DestroyingTheQueuePairEndsTheConnection) {
   EXPECT_EQ(client_->qp, nullptr);
   EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
   EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_F(CmTest, QueuePairMayBeDestroyedWithoutTellingTheId) {
+  establish_connection();
+  ASSERT_TRUE(verbs::destroy_qp(std::exchange(client_->qp, nullptr)));
+  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_TRUE(disconnect(client_));
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
 }
 
 TEST_F(CmTest, DestroyingAnEstablishedIdDisconnects) {
