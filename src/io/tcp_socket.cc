@@ -64,8 +64,11 @@ Result<TcpSocket> TcpSocket::accept() {
 
 Status TcpSocket::connect(const Address& peer) {
   set_int(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (::connect(fd_.get(), peer.raw(), peer.length()) == 0 || errno == EINPROGRESS) return {};
-  return fail(errno, "connect");
+  for (bool again = true;; again = false) {
+    if (::connect(fd_.get(), peer.raw(), peer.length()) == 0 || errno == EINPROGRESS) return {};
+    // A socket whose attempt failed says so with this, once, before it can try anew.
+    if (errno != ECONNABORTED || !again) return fail(errno, "connect");
+  }
 }
 
 int TcpSocket::connect_error() const {
