@@ -133,9 +133,9 @@ class Program:
         self._err.close()
 
     def report(self):
-        tail = "".join(f"    {name}| {line}\n"
+        tail = "".join(f"    {name}| {line[:200]}\n"
                        for name, text in (("out", self.output()), ("err", self.errors()))
-                       for line in text.splitlines()[-60:])
+                       for line in text.splitlines()[-40:])
         return f"  {self} -> status {self.status()}\n{tail}"
 
     def __str__(self):

@@ -54,8 +54,8 @@ def register(program, events):
 for operation in ("send", "write", "read"):
     for measure in ("bw", "lat"):
         for with_events in (False, True):
-            # Latency of a WRITE is seen in memory: there is no completion to sleep for.
-            if with_events and (operation, measure) == ("write", "lat"):
+            # perftest refuses -e for WRITE: the other side gets no completion to sleep for.
+            if with_events and operation == "write":
                 continue
             register(f"ib_{operation}_{measure}", with_events)
 
@@ -68,11 +68,3 @@ def many_queue_pairs(run):
 @case("perftest.both_directions", needs=["ib_send_bw"], sanitized=True)
 def both_directions(run):
     run_pair(run, "ib_send_bw", ["-b", "-s", 65536], [65536], 200)
-
-
-@case("perftest.ipv6", needs=["ib_read_bw"], ipv6=True)
-def ipv6(run):
-    port = free_port()
-    base = ["ib_read_bw", "-R", "-F", "--ipv6", "-p", port, "-n", 50, "-s", 65536]
-    _, client = run.pair(base, [*base, "::1"], port)
-    judge(client.output(), [65536], 50, "the client")
