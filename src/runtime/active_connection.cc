@@ -137,6 +137,8 @@ void ActiveSetup::cancel() {
 }
 
 void ActiveSetup::fail_setup(int error) {
+  AIRDMA_LOG_INFO("connect: failed with errno %d%s", error,
+                  tcp_connected_ ? " after the request" : "");
   if (tap_) tap_->closed(true);
   finish([error](ConnectObserver& target) { target.on_connect_failed(error); });
 }
