@@ -2,11 +2,10 @@
 #include "io/fd.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 
@@ -70,32 +69,60 @@ void Fd::reset() {
 }
 
 Result<EventCounter> EventCounter::create() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) < 0) return fail(errno, "pipe2");
   EventCounter counter;
-  // Not fork-private: the number is the program's to poll, in a child too.
-  counter.fd_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE), false);
-  if (!counter.fd_) return fail(errno, "eventfd");
+  // The read end is not fork-private: the number is the program's to poll, in a child too.
+  counter.read_end_ = Fd(ends[0], false);
+  counter.write_end_ = Fd(ends[1]);
+  if (!counter.read_end_ || !counter.write_end_) return fail(EMFILE, "fcntl");
+  counter.counts_ = std::make_unique<Counts>();
   return counter;
 }
 
+// Keeps a byte in the pipe for each event, up to a number that no pipe is too small for.
+void EventCounter::fill_pipe() {
+  constexpr std::int64_t kMostBytes = 2048;
+  while (counts_->bytes < std::min(counts_->events, kMostBytes)) {
+    const char byte = 0;
+    if (raw::write(write_end_.get(), &byte, 1) != 1) return;
+    ++counts_->bytes;
+  }
+}
+
 void EventCounter::post() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = raw::write(fd_.get(), &one, sizeof one);
+  counts_->lock.lock();
+  ++counts_->events;
+  fill_pipe();
+  counts_->lock.unlock();
 }
 
 Status EventCounter::consume() {
-  std::uint64_t value = 0;
-  if (::read(fd_.get(), &value, sizeof value) == sizeof value) return {};
-  return fail(errno, "read");
+  char byte = 0;
+  const ssize_t got = ::read(read_end_.get(), &byte, 1);
+  if (got != 1) return fail(got < 0 ? errno : EBADF, "read");
+  counts_->lock.lock();
+  --counts_->bytes;
+  --counts_->events;
+  fill_pipe();
+  counts_->lock.unlock();
+  return {};
 }
 
 bool EventCounter::consume_if_any() {
-  std::uint64_t value = 0;
-  iovec piece{&value, sizeof value};
-  if (raw::read_now(fd_.get(), &piece) >= 0) return true;
-  if (errno == EAGAIN) return false;
-  // A kernel without RWF_NOWAIT on event descriptors: ask first.
-  pollfd readable{fd_.get(), POLLIN, 0};
-  return ::poll(&readable, 1, 0) == 1 && consume().has_value();
+  counts_->lock.lock();
+  char byte = 0;
+  iovec piece{&byte, 1};
+  const bool in_pipe = counts_->bytes >= counts_->events;
+  // A reader that has taken the byte already is about to lower both counts.
+  const bool taken =
+      counts_->events > 0 && (!in_pipe || raw::read_now(read_end_.get(), &piece) == 1);
+  if (taken) {
+    --counts_->events;
+    if (in_pipe) --counts_->bytes;
+  }
+  counts_->lock.unlock();
+  return taken;
 }
 
 }  // namespace airdma::io

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/result.h"
+#include "base/spin_lock.h"
 
 namespace airdma::io {
 
@@ -36,13 +38,15 @@ class Fd {
 };
 
 /// A counting event: each post() makes one consume() succeed. The descriptor is readable while the
-/// count is positive; programs poll it and may make it non-blocking.
+/// count is positive and never writable (it is the read end of a pipe, as programs that ask for any
+/// readiness expect of an event channel); programs poll it and may make it non-blocking.
+/// Thread-safe. Two descriptors.
 class EventCounter {
  public:
   static Result<EventCounter> create();
   EventCounter() = default;
 
-  [[nodiscard]] int fd() const { return fd_.get(); }
+  [[nodiscard]] int fd() const { return read_end_.get(); }
   void post();
   /// Takes one; blocks unless the descriptor is non-blocking. EAGAIN, EINTR as read(2) gives them.
   Status consume();
@@ -51,7 +55,16 @@ class EventCounter {
   bool consume_if_any();
 
  private:
-  Fd fd_;
+  struct Counts {
+    SpinLock lock;
+    std::int64_t events = 0;
+    std::int64_t bytes = 0;  // in the pipe
+  };
+  void fill_pipe();
+
+  Fd read_end_;
+  Fd write_end_;
+  std::unique_ptr<Counts> counts_;
 };
 
 }  // namespace airdma::io

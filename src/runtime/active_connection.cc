@@ -41,6 +41,7 @@ class ActiveSetup final : public ActiveConnection,
   void on_deadline() override;
 
  private:
+  Status register_at(int fd, Time deadline);
   Status connect_tcp();
   bool retry_later(int error);
   void on_tcp_connected();
@@ -73,23 +74,27 @@ Status ActiveSetup::begin(const io::Address& peer, Duration timeout) {
   std::lock_guard lock(mutex_);
   peer_ = peer;
   give_up_ = Progress::now() + timeout;
-  const auto watch = progress_.add_control(socket_.fd(), shared_from_this());
-  if (!watch) return std::unexpected(watch.error());
-  watch_ = *watch;
   auto status = connect_tcp();
   // A refusal is an answer of the peer: it comes as an event, like a later one.
   if (!status && retry_later(status.error().code)) status = {};
-  if (!status) {
-    finished_ = true;
-    progress_.remove(watch_);
-  }
+  if (!status) finished_ = true;
   local_ = socket_.local_address();
   return status;
 }
 
+Status ActiveSetup::register_at(int fd, Time deadline) {
+  progress_.remove(std::exchange(watch_, 0));
+  const auto watch = progress_.add_control(fd, shared_from_this());
+  if (!watch) return std::unexpected(watch.error());
+  watch_ = *watch;
+  progress_.set_deadline(watch_, deadline);
+  return {};
+}
+
+// Registers only once the connect is under way: epoll calls an idle socket hung up.
 Status ActiveSetup::connect_tcp() {
   if (auto status = socket_.connect(peer_); !status) return status;
-  progress_.set_deadline(watch_, give_up_);
+  if (auto status = register_at(socket_.fd(), give_up_); !status) return status;
   progress_.watch(watch_, EPOLLOUT);
   return {};
 }
@@ -97,20 +102,23 @@ Status ActiveSetup::connect_tcp() {
 bool ActiveSetup::retry_later(int error) {
   if (error != ECONNREFUSED || refusals_ == std::size(kRefusedPauses)) return false;
   pausing_ = true;
-  progress_.watch(watch_, 0);
-  progress_.set_deadline(watch_, Progress::now() + kRefusedPauses[refusals_++]);
-  return true;
+  return register_at(Progress::kNoDescriptor, Progress::now() + kRefusedPauses[refusals_++])
+      .has_value();
 }
 
 void ActiveSetup::on_deadline() {
+  const auto keep = shared_from_this();
+  int error = ETIMEDOUT;
   {
     std::lock_guard lock(mutex_);
     if (finished_) return;
+    if (std::exchange(pausing_, false)) {
+      const auto status = connect_tcp();
+      if (status || retry_later(status.error().code)) return;
+      error = status.error().code;
+    }
   }
-  if (!std::exchange(pausing_, false)) return fail_setup(ETIMEDOUT);
-  if (auto status = connect_tcp(); !status && !retry_later(status.error().code)) {
-    fail_setup(status.error().code);
-  }
+  fail_setup(error);
 }
 
 // Ends the setup once and tells the observer without the lock.
@@ -157,8 +165,11 @@ void ActiveSetup::on_ready(std::uint32_t) {
 
 void ActiveSetup::on_tcp_connected() {
   if (const int error = socket_.connect_error(); error != 0) {
-    if (!retry_later(error)) fail_setup(error);
-    return;
+    {
+      std::lock_guard lock(mutex_);
+      if (finished_ || retry_later(error)) return;
+    }
+    return fail_setup(error);
   }
   tcp_connected_ = true;
   local_ = socket_.local_address();

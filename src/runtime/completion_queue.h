@@ -16,6 +16,7 @@
 
 namespace airdma::runtime {
 
+class CompletionQueue;
 class Progress;
 class QueuePair;
 
@@ -31,8 +32,15 @@ class CompletionChannel {
   /// Drops all entries of `entry`.
   void purge(void* entry);
 
+  // For CompletionQueue's constructor and destructor.
+  void enroll(CompletionQueue* queue);
+  void withdraw(CompletionQueue* queue);
+
  private:
+  void remind();
+
   std::mutex mutex_;
+  std::vector<CompletionQueue*> queues_;
   std::deque<void*> entries_;
   io::EventCounter counter_;
 };
@@ -60,6 +68,9 @@ class CompletionQueue {
   /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
   /// Arming for any completion is not weakened by arming for solicited ones.
   void request_notify(bool solicited_only);
+  /// Disarms a queue that is armed for any completion while it holds some. False when it is not.
+  bool take_overdue_notification();
+  [[nodiscard]] void* entry() const { return entry_; }
 
   /// Called once, outside the lock, when the queue is overrun.
   void set_overflow_handler(void (*handler)(void* context), void* context) {

@@ -170,6 +170,7 @@ Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, boo
     id = next_id++;
     entries.emplace(id, Entry{fd, stream, std::move(target)});
   }
+  if (fd == Progress::kNoDescriptor) return id;
   const auto status =
       stream ? add_to_set(stream_set.get(), fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)
              : add_to_set(control_set.get(), fd, 0, id);
@@ -222,7 +223,9 @@ void Progress::remove(WatchId id) {
   if (found == state_.entries.end()) return;
   state_.remove_deadline(id, found->second);
   const int set = found->second.stream ? state_.stream_set.get() : state_.control_set.get();
-  ::epoll_ctl(set, EPOLL_CTL_DEL, found->second.fd, nullptr);
+  if (found->second.fd != kNoDescriptor) {
+    ::epoll_ctl(set, EPOLL_CTL_DEL, found->second.fd, nullptr);
+  }
   last_reference = std::move(found->second.target);
   state_.entries.erase(found);
 }

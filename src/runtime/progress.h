@@ -44,8 +44,11 @@ class Progress {
 
   static Time now();
 
-  /// Registers a control descriptor, watched for nothing yet. The target is kept alive while it is
-  /// registered.
+  /// In place of a descriptor: the target has deadlines only.
+  static constexpr int kNoDescriptor = -1;
+
+  /// Registers a control descriptor, watched for nothing yet (epoll still reports its errors and
+  /// hang-ups). The target is kept alive while it is registered.
   Result<WatchId> add_control(int fd, std::shared_ptr<Pollable> target);
   /// Level-triggered interest of a control descriptor: EPOLLIN, EPOLLOUT, EPOLLRDHUP; 0 for none.
   void watch(WatchId id, std::uint32_t events);
