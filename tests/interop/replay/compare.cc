@@ -51,6 +51,10 @@ class StreamComparer {
       : script_(script), theirs_(script.own->fpdus), ours_(ours), crc_(crc), used_(used) {}
 
   Found run(bool exact) {
+    if (script_.orderly && theirs_.broken_off) {
+      return Difference{theirs_.end, "an orderly end", "after a whole FPDU",
+                        "the captured stream ends inside one"};
+    }
     for (const Lane lane : {Lane::kRequest, Lane::kResponse}) {
       if (auto found = exact ? fpdus(lane) : messages(lane)) return found;
     }
@@ -85,7 +89,11 @@ class StreamComparer {
     const auto ours = lane_fpdus(ours_, lane);
     for (std::size_t i = 0; i < theirs.size(); ++i) {
       const Fpdu& want = *theirs[i];
-      if (i >= ours.size()) return Difference{want.begin, "missing FPDU", want.text(), "nothing"};
+      if (i >= ours.size()) {
+        // Too little is left of some to say what was asked for.
+        if (!want.complete) return std::nullopt;
+        return Difference{want.begin, "missing FPDU", want.text(), "nothing"};
+      }
       const Fpdu& have = *ours[i];
       // Byte for byte, so that bits without a meaning count as well.
       const bool headers = want.valid && have.valid && want.ulpdu.size() == have.ulpdu.size() &&
@@ -127,8 +135,10 @@ class StreamComparer {
       if (!want.contiguous) {
         return Difference{want.begin, "segments do not follow one another", want.text(), ""};
       }
-      if (i >= ours.size())
+      if (i >= ours.size()) {
+        if (want.cut) return std::nullopt;
         return Difference{want.begin, "missing message", want.text(), "nothing"};
+      }
       const Message& have = *ours[i];
       if (i == 0 && lane == Lane::kRequest &&
           same_rtr(want.header, want.payload, have.header, have.payload)) {
@@ -154,6 +164,7 @@ class StreamComparer {
     header.last = want.header.last;
     if (!(header == want.header) || !have.contiguous) return false;
     if (want.complete && have.payload.size() != want.payload.size()) return false;
+    if (want.open && have.complete && have.payload.size() <= want.payload.size()) return false;
     return same_payload(want.payload, want.payload.size(), have.payload);
   }
 
@@ -161,6 +172,7 @@ class StreamComparer {
     const auto theirs = theirs_.lane(Lane::kTerminate);
     const auto ours = ours_.lane(Lane::kTerminate);
     if (theirs.empty() && ours.empty()) return std::nullopt;
+    if (!theirs.empty() && theirs[0]->cut) return std::nullopt;
     if (theirs.empty()) {
       if (script_.own_reset) {
         used_.insert(Deviation::kResetOnly);

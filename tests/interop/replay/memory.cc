@@ -145,14 +145,14 @@ Memory::Place Memory::publish(MutableBytes bytes, model::Region& region) {
 
 void Memory::expect(Stag key, std::uint64_t addr, Bytes bytes) {
   Block* block = find(key);
-  if (block == nullptr || bytes.empty()) return;
+  if (block == nullptr || !block->holds(addr, bytes.size())) return;
   std::ranges::copy(bytes, block->shadow.begin() + static_cast<std::ptrdiff_t>(addr - block->base));
 }
 
 void Memory::store(Stag key, std::uint64_t addr, Bytes bytes) {
   expect(key, addr, bytes);
   Block* block = find(key);
-  if (block == nullptr || bytes.empty()) return;
+  if (block == nullptr || !block->holds(addr, bytes.size())) return;
   std::ranges::copy(bytes, block->bytes.begin() + static_cast<std::ptrdiff_t>(addr - block->base));
 }
 
@@ -173,7 +173,7 @@ std::optional<std::string> Memory::difference(Stag key, const Block& block, std:
 std::optional<std::string> Memory::difference(Stag key, std::uint64_t addr,
                                               std::uint64_t bytes) const {
   const auto found = blocks_.find(key);
-  if (found == blocks_.end() || bytes == 0) return std::nullopt;
+  if (found == blocks_.end() || !found->second->holds(addr, bytes)) return std::nullopt;
   return difference(key, *found->second, addr - found->second->base, bytes);
 }
 

@@ -55,6 +55,12 @@ class Memory {
     ByteVector bytes;
     ByteVector shadow;
     model::Region region;
+
+    /// A damaged capture may name more than there is: that is the engine's to refuse.
+    [[nodiscard]] bool holds(std::uint64_t addr, std::uint64_t count) const {
+      return count != 0 && addr >= base && addr - base <= bytes.size() &&
+             count <= bytes.size() - (addr - base);
+    }
   };
   void cover(Stag key, std::uint64_t addr, std::uint64_t bytes, model::AccessMask access);
   void cover_script(const Script& script);

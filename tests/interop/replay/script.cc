@@ -103,7 +103,7 @@ class PostReader {
     post.complete = message.complete;
     post.payload = message.payload;
     // What a message would have gone on with is unknown; that it goes on is not.
-    if (!message.complete) post.payload.resize(post.payload.size() + 1);
+    post.payload.resize(post.payload.size() + message.missing + (message.open ? 1 : 0));
     return post;
   }
   static Post send_post(const Message& message) {
@@ -138,7 +138,19 @@ class PostReader {
       script_.unsupported = "immediate data without a WRITE before it";
       return 0;
     }
-    if (next == nullptr || !is_send(*next)) return 0;
+    if (next == nullptr) {
+      // The SEND it belongs to was not captured; there was one.
+      Post unknown = transfer(message);
+      unknown.opcode = SendOpcode::kSendWithImm;
+      unknown.immediate = iwarp::immediate_value(*immediate);
+      unknown.complete = false;
+      script_.posts.push_back(std::move(unknown));
+      return 0;
+    }
+    if (!is_send(*next)) {
+      script_.unsupported = "immediate data that belongs to no SEND";
+      return 0;
+    }
     Post post = send_post(*next);
     post.opcode = SendOpcode::kSendWithImm;
     post.immediate = iwarp::immediate_value(*immediate);
@@ -276,6 +288,20 @@ void fit_receives(Script& script) {
     met->capacity = offender->header.message_offset;
 }
 
+void read_end(Script& script, const Connection& connection) {
+  bool fin = false;
+  bool reset = false;
+  for (const Segment& segment : connection.segments) {
+    const bool own = segment.direction == script.own->direction;
+    fin = fin || (segment.fin && own);
+    reset = reset || segment.rst;
+    script.own_reset = script.own_reset || (segment.rst && own);
+  }
+  script.orderly = fin && !reset && connection.lost_bytes == 0 &&
+                   script.own->fpdus.lane(Lane::kTerminate).empty() &&
+                   script.peer->fpdus.lane(Lane::kTerminate).empty();
+}
+
 }  // namespace
 
 Script make_script(const Conversation& conversation, Role role) {
@@ -294,9 +320,7 @@ Script make_script(const Conversation& conversation, Role role) {
   }
   read_offence(script, conversation);
   fit_receives(script);
-  script.own_reset = std::ranges::any_of(conversation.connection->segments, [&](const Segment& s) {
-    return s.rst && s.direction == script.own->direction;
-  });
+  read_end(script, *conversation.connection);
   script.events = make_schedule(conversation, script);
   return script;
 }

@@ -74,6 +74,7 @@ struct Script {
   std::optional<std::uint64_t> peer_terminate;  // where it ends in the peer's stream
   bool rtr = false;                             // the initiator's first message is the RTR frame
   bool own_reset = false;                       // this side ended with a reset
+  bool orderly = false;  // it ended with a FIN, and nobody had anything to complain of
   std::vector<Event> events;
   std::string unsupported;  // why this cannot be replayed, else ""
 

@@ -78,6 +78,12 @@ Bytes SetupPlayer::peer_bytes(const Event& event) const {
 
 std::size_t SetupPlayer::run() {
   const std::size_t event = script_.role == Role::kInitiator ? run_initiator() : run_responder();
+  const bool refused = conversation_.responder.mpa && conversation_.responder.mpa->reject;
+  if (refused && !difference_ && script_.own->raw.size() > script_.own->mpa_bytes) {
+    difference_ = Difference{script_.own->mpa_bytes, "after a rejection", "nothing",
+                             std::to_string(script_.own->raw.size() - script_.own->mpa_bytes) +
+                                 " more bytes were captured"};
+  }
   // An acceptance that the capture does not show cannot be compared further.
   if (!conversation_.accepted()) established_ = false;
   return event;

@@ -89,6 +89,9 @@ void add_segment(Message& message, const Fpdu& fpdu, std::size_t index) {
   message.end = fpdu.end;
   message.last_fpdu = index;
   message.complete = fpdu.header.last && fpdu.complete;
+  message.cut = !fpdu.complete;
+  message.open = !fpdu.header.last;
+  message.missing = fpdu.payload().size() - fpdu.known_payload;
 }
 
 void gather_messages(FpduStream& stream) {
@@ -148,15 +151,18 @@ std::vector<const Message*> FpduStream::lane(Lane wanted) const {
 FpduStream read_fpdus(Bytes stream, std::size_t start, bool markers) {
   const Plain plain = without_markers(stream, start, markers);
   FpduStream result;
+  result.end = start;
   std::size_t at = 0;
   while (at < plain.bytes.size()) {
     const Bytes rest = Bytes(plain.bytes).subspan(at);
     const wire::FpduParse parse = wire::parse_fpdu(rest);
+    result.broken_off = !parse.fpdu;
     std::optional<Fpdu> fpdu = parse.fpdu ? whole_fpdu(*parse.fpdu, markers) : cut_fpdu(rest);
     if (!fpdu) break;
     fpdu->begin = plain.raw(at);
     at += wire::fpdu_bytes(fpdu->ulpdu.size());
     fpdu->end = plain.raw(at - 1) + 1;
+    if (fpdu->complete) result.end = fpdu->end;
     read_header(*fpdu);
     result.fpdus.push_back(std::move(*fpdu));
   }

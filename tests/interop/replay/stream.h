@@ -50,8 +50,11 @@ struct Message {
   std::uint64_t end = 0;
   std::size_t first_fpdu = 0;
   std::size_t last_fpdu = 0;
-  bool complete = false;   // its last segment is here, whole
-  bool contiguous = true;  // each segment's offset follows the one before
+  bool complete = false;    // its last segment is here, whole
+  bool cut = false;         // its last segment is the last of the stream, and not whole
+  bool open = false;        // its last segment says that more follow
+  std::size_t missing = 0;  // bytes of payload that its last segment lacks
+  bool contiguous = true;   // each segment's offset follows the one before
   [[nodiscard]] wire::Opcode opcode() const { return static_cast<wire::Opcode>(header.opcode); }
   [[nodiscard]] std::string text() const;
 };
@@ -59,6 +62,8 @@ struct Message {
 struct FpduStream {
   std::vector<Fpdu> fpdus;
   std::vector<Message> messages;  // in the order of their first segments
+  std::uint64_t end = 0;          // where the last whole FPDU ends
+  bool broken_off = false;        // bytes follow that are no whole FPDU
   [[nodiscard]] std::vector<const Message*> lane(Lane lane) const;
 };
 
