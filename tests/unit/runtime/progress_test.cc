@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "runtime/progress.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <future>
+#include <mutex>
+#include <vector>
+
+#include "io/fd.h"
+
+namespace airdma::runtime {
+namespace {
+
+class Probe : public Pollable {
+ public:
+  void on_ready(std::uint32_t events) override { ready.set_value(events); }
+  void on_deadline() override { deadline.set_value(Progress::now()); }
+
+  std::promise<std::uint32_t> ready;
+  std::promise<Time> deadline;
+};
+
+TEST(Progress, RunsDeferredCallsInOrder) {
+  Progress* progress = *Progress::start();
+  std::vector<int> order;
+  std::promise<void> done;
+  for (int i = 0; i < 100; ++i) progress->defer([&order, i] { order.push_back(i); });
+  progress->defer([&] { done.set_value(); });
+  done.get_future().wait();
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<std::size_t>(i)], i);
+}
+
+TEST(Progress, CallsAtTheDeadlineAndNotBefore) {
+  Progress* progress = *Progress::start();
+  const auto probe = std::make_shared<Probe>();
+  const WatchId id = *progress->add_control(Progress::kNoDescriptor, probe);
+  const Time due = Progress::now() + std::chrono::milliseconds(2);
+  progress->set_deadline(id, due);
+  EXPECT_GE(probe->deadline.get_future().get(), due);
+  progress->remove(id);
+}
+
+TEST(Progress, ReplacesAndCancelsDeadlines) {
+  Progress* progress = *Progress::start();
+  const auto cancelled = std::make_shared<Probe>();
+  const auto later = std::make_shared<Probe>();
+  const WatchId first = *progress->add_control(Progress::kNoDescriptor, cancelled);
+  const WatchId second = *progress->add_control(Progress::kNoDescriptor, later);
+  const Time start = Progress::now();
+  progress->set_deadline(first, start + std::chrono::milliseconds(1));
+  progress->set_deadline(first, Time::max());
+  progress->set_deadline(second, start + std::chrono::hours(1));
+  progress->set_deadline(second, start + std::chrono::milliseconds(3));
+  later->deadline.get_future().wait();
+  auto never = cancelled->deadline.get_future();
+  EXPECT_EQ(never.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  progress->remove(first);
+  progress->remove(second);
+}
+
+TEST(Progress, ReportsReadableControlDescriptors) {
+  Progress* progress = *Progress::start();
+  auto counter = *io::EventCounter::create();
+  const auto probe = std::make_shared<Probe>();
+  const WatchId id = *progress->add_control(counter.fd(), probe);
+  progress->watch(id, EPOLLIN | EPOLLONESHOT);
+  counter.post();
+  EXPECT_NE(probe->ready.get_future().get() & EPOLLIN, 0u);
+  progress->remove(id);
+}
+
+TEST(Progress, KeepsATargetAliveUntilItIsRemoved) {
+  Progress* progress = *Progress::start();
+  auto probe = std::make_shared<Probe>();
+  const std::weak_ptr<Probe> watched = probe;
+  const WatchId id = *progress->add_control(Progress::kNoDescriptor, std::move(probe));
+  EXPECT_FALSE(watched.expired());
+  progress->remove(id);
+  progress->remove(id);  // harmless
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST(Progress, ServesStreamsWhetherSomebodyPollsOrNot) {
+  Progress* progress = *Progress::start();
+  progress->note_empty_poll(1000);  // delegated from here on
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const io::Fd read_end(ends[0]);
+  const io::Fd write_end(ends[1]);
+  const auto probe = std::make_shared<Probe>();
+  const WatchId id = *progress->add_stream(read_end.get(), probe);
+  ASSERT_EQ(::write(write_end.get(), "x", 1), 1);
+  // Nobody polls any more, so the progress thread takes the streams back by itself.
+  EXPECT_NE(probe->ready.get_future().get() & EPOLLIN, 0u);
+  progress->remove(id);
+}
+
+}  // namespace
+}  // namespace airdma::runtime
