@@ -51,6 +51,12 @@ wire::MpaFrame reply_to(const Request& request) {
   return reply;
 }
 
+// A peer that was told no depth cannot keep to one: it may have as many READs outstanding as there
+// are resources for.
+std::uint16_t unannounced_ird(const Offer& offer) {
+  return std::max(offer.ird, offer.max_ird);
+}
+
 }  // namespace
 
 std::size_t FrameCollector::feed(Bytes bytes) {
@@ -118,7 +124,10 @@ void Initiator::on_reply(const wire::MpaFrame& reply) {
   agreement_.ird = offer_.ird;
   agreement_.ord = offer_.ord;
   state_ = SetupState::kEstablished;
-  if (!reply.enhanced) return;
+  if (!reply.enhanced) {
+    agreement_.ird = unannounced_ird(offer_);
+    return;
+  }
   agreement_.enhanced = true;
   agree_depths(*reply.enhanced);
   agree_rtr(*reply.enhanced);
@@ -182,7 +191,7 @@ void Responder::accept(const Offer& offer, Bytes private_data) {
   agreement_.send_markers = request_.markers;
   agreement_.enhanced = request_.enhanced;
   agreement_.rtr = request_.rtr;
-  agreement_.ird = offer.ird;
+  agreement_.ird = request_.enhanced ? offer.ird : unannounced_ird(offer);
   agreement_.ord = offer.ord;
   wire::MpaFrame reply = reply_to(request_);
   reply.crc = agreement_.crc;

@@ -297,6 +297,16 @@ TEST(MpaConnection, RejectionInAnOlderRevisionIsARejection) {
   EXPECT_EQ(initiator.state(), SetupState::kRejected);
 }
 
+TEST(MpaConnection, RevisionOneLeavesReadsUnlimitedByWords) {
+  Initiator initiator(revision1(siw(1)), {});
+  initiator.on_bytes(reply("00010000"));
+  EXPECT_EQ(initiator.agreement().ird, Offer{}.max_ird);
+  Responder responder;
+  responder.on_bytes(request("00010000"));
+  responder.accept(siw(1), {});
+  EXPECT_EQ(responder.agreement().ird, Offer{}.max_ird);
+}
+
 TEST(MpaConnection, CrcIsOnWhenEitherSideAsks) {
   // Who asked itself keeps its CRCs although the reply does not repeat it.
   Initiator asks(with(siw(1), CrcPolicy::kPrefer), {});
