@@ -93,7 +93,7 @@ CompletionQueue::~CompletionQueue() {
   if (channel_ != nullptr) channel_->withdraw(this);
 }
 
-bool CompletionQueue::push(const model::Completion& completion) {
+bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* position) {
   bool notify = false;
   bool overflow = false;
   bool accepted = false;
@@ -102,6 +102,7 @@ bool CompletionQueue::push(const model::Completion& completion) {
     accepted = !overrun_ && tail_ - head_ < capacity_;
     if (accepted) {
       ring_[tail_++ % capacity_] = completion;
+      if (position != nullptr) *position = tail_;
       available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_release);
       notify = notify_ == NotifyMode::kAny ||
                (notify_ == NotifyMode::kSolicited && completion.solicited);
@@ -115,6 +116,14 @@ bool CompletionQueue::push(const model::Completion& completion) {
   if (notify && channel_ != nullptr) channel_->push(entry_);
   if (overflow && overflow_handler_ != nullptr) overflow_handler_(overflow_context_);
   return accepted;
+}
+
+bool CompletionQueue::seen(std::uint64_t position) {
+  lock_.lock();
+  // discard() moves later completions to earlier positions; an empty queue has kept none back.
+  const bool taken = head_ >= position || head_ == tail_;
+  lock_.unlock();
+  return taken;
 }
 
 int CompletionQueue::take(int count, model::Completion* out) {

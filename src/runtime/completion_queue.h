@@ -57,8 +57,10 @@ class CompletionQueue {
 
   // Producers (queue pairs).
   /// False when the queue was or is overrun: the completion is lost, and the first time
-  /// `on_overflow` (set below) is called.
-  bool push(const model::Completion& completion);
+  /// `on_overflow` (set below) is called. `position`, if given, names the completion to seen().
+  bool push(const model::Completion& completion, std::uint64_t* position = nullptr);
+  /// Whether the program has taken the completion that got this position.
+  [[nodiscard]] bool seen(std::uint64_t position);
 
   // Consumer.
   /// Moves up to `count` completions to `out`; returns how many, or -1 after an overrun (when all

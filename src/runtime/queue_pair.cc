@@ -45,7 +45,9 @@ void QueuePair::renew_endpoint() {
 void QueuePair::set_state(QpState state) {
   with_transport([&] {
     if (state == QpState::kReset) {
+      ended_here_ = true;
       if (socket_) close_stream(true);
+      ended_here_ = false;
       renew_endpoint();
       std::lock_guard sends(send_lock_);
       std::lock_guard receives(receive_lock_);
@@ -69,6 +71,7 @@ void QueuePair::set_remote_access(model::AccessMask access) {
 
 void QueuePair::fail() {
   with_transport([&] {
+    ended_here_ = static_cast<bool>(socket_);
     endpoint_->fail(now_);
     state_.store(QpState::kError, std::memory_order_release);
   });
@@ -109,6 +112,7 @@ Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& 
 
 void QueuePair::disconnect() {
   with_transport([&] {
+    ended_here_ = static_cast<bool>(socket_);
     endpoint_->disconnect(now_);
     state_.store(QpState::kError, std::memory_order_release);
   });
@@ -118,6 +122,7 @@ void QueuePair::destroy() {
   send_cq_.detach(this);
   receive_cq_.detach(this);
   with_transport([&] {
+    destroyed_ = true;
     stream_observer_.reset();
     if (socket_) {
       endpoint_->disconnect(now_);
@@ -129,6 +134,14 @@ void QueuePair::destroy() {
   });
   send_cq_.discard(config_.qpn);
   receive_cq_.discard(config_.qpn);
+}
+
+bool QueuePair::successes_seen() {
+  bool seen = true;
+  with_transport([&] {
+    if (!destroyed_) seen = send_cq_.seen(send_success_) && receive_cq_.seen(receive_success_);
+  });
+  return seen;
 }
 
 // What TCP has not taken yet still belongs to the peer: sends that completed must arrive.

@@ -96,6 +96,9 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void disconnect();
   /// Aborts the stream, detaches from the completion queues, forgets all work. Last call.
   void destroy();
+  /// Whether the program has taken from its completion queues what succeeded here. True after
+  /// destroy().
+  bool successes_seen();
 
   // Progress.
   /// Does what there is to do for a program that polls: reads until something completes.
@@ -154,6 +157,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void update_deadline();
   void on_time();
   void leave_stream_behind();
+  void announce_end();
 
   const QueuePairConfig config_;
   const model::MemoryTable& memory_;
@@ -185,9 +189,14 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   bool receive_ended_ = false;  // the peer's FIN has come
   bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
   bool shutdown_sent_ = false;
+  bool ended_here_ = false;  // this program, not the peer, ended the stream
+  bool destroyed_ = false;
   Time now_{};  // of the current pump
   Time linger_until_ = Time::max();
   Time deadline_set_ = Time::max();
+  Time last_success_ = Time::min();
+  std::uint64_t send_success_ = 0;  // positions in the completion queues
+  std::uint64_t receive_success_ = 0;
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t bytes_received_ = 0;
 };

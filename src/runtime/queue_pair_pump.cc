@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "runtime/end_notice.h"
 #include "runtime/queue_pair.h"
 
 namespace airdma::runtime {
@@ -185,7 +186,11 @@ bool QueuePair::drain_completions() {
   bool lost = false;
   for (const model::Completion& completion : completions) {
     CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
-    if (!queue.push(completion)) lost = true;
+    std::uint64_t position = 0;
+    if (!queue.push(completion, &position)) lost = true;
+    if (completion.status != model::WcStatus::kSuccess) continue;
+    (completion.receive ? receive_success_ : send_success_) = position;
+    last_success_ = now_;
   }
   endpoint_->clear_completions();
   if (lost && state() != QpState::kError) pending_.fetch_or(kFail, std::memory_order_relaxed);
@@ -264,6 +269,16 @@ void QueuePair::close_stream(bool reset) {
   receive_ended_ = shutdown_sent_ = hung_up_ = false;
   linger_until_ = deadline_set_ = Time::max();
   bytes_sent_ = bytes_received_ = 0;
+  announce_end();
+}
+
+void QueuePair::announce_end() {
+  const bool at_once = ended_here_ || last_success_ + EndNotice::kLongest < now_;
+  ended_here_ = false;
+  if (!at_once) {
+    EndNotice::start(*progress_, weak_from_this(), std::move(stream_observer_));
+    return;
+  }
   progress_->defer([observer = std::move(stream_observer_)] {
     if (const auto target = observer.lock()) target->on_stream_closed();
   });
