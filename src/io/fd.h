@@ -3,6 +3,7 @@
 // closed in a fork() child, so that the child does not keep the parent's connections open.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -32,6 +33,8 @@ class Fd {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
   void reset();
+  /// Gives up ownership: the descriptor stays open.
+  void release() { fd_ = -1; }
 
  private:
   int fd_ = -1;
@@ -40,11 +43,15 @@ class Fd {
 /// A counting event: each post() makes one consume() succeed. The descriptor is readable while the
 /// count is positive and never writable (it is the read end of a pipe, as programs that ask for any
 /// readiness expect of an event channel); programs poll it and may make it non-blocking.
-/// Thread-safe. Two descriptors.
+/// Thread-safe. Two descriptors. Destroying it leaves threads inside consume() asleep, as closing a
+/// kernel's event channel does: programs destroy channels under their event threads and exit.
 class EventCounter {
  public:
   static Result<EventCounter> create();
   EventCounter() = default;
+  EventCounter(EventCounter&&) noexcept = default;
+  EventCounter& operator=(EventCounter&&) noexcept = default;
+  ~EventCounter();
 
   [[nodiscard]] int fd() const { return read_end_.get(); }
   void post();
@@ -59,6 +66,8 @@ class EventCounter {
     SpinLock lock;
     std::int64_t events = 0;
     std::int64_t bytes = 0;  // in the pipe
+    std::atomic<int> sleepers{0};
+    Counts* next_kept = nullptr;
   };
   void fill_pipe();
 

@@ -4,9 +4,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <string>
 #include <thread>
 
 namespace airdma::io {
@@ -63,6 +68,29 @@ TEST(EventCounter, WakesASleeper) {
   auto counter = *EventCounter::create();
   std::thread sleeper([&] { EXPECT_TRUE(counter.consume()); });
   counter.post();
+  sleeper.join();
+}
+
+TEST(EventCounter, LeavesASleeperAsleepWhenItIsDestroyed) {
+  auto counter = std::make_unique<EventCounter>(*EventCounter::create());
+  const int fd = counter->fd();
+  std::atomic<pid_t> thread_id{0};
+  std::thread sleeper([&] {
+    thread_id = ::gettid();
+    [[maybe_unused]] const auto status = counter->consume();
+    ADD_FAILURE() << "woke up";
+  });
+  // Asleep in read(2), as the kernel tells.
+  const auto asleep = [&] {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread_id) + "/syscall");
+    int number = -1;
+    return static_cast<bool>(file >> number) && number == SYS_read;
+  };
+  while (thread_id == 0 || !asleep()) std::this_thread::yield();
+  counter.reset();
+  EXPECT_LT(::fcntl(fd, F_GETFD), 0);
+  EXPECT_TRUE(asleep());
+  ::pthread_cancel(sleeper.native_handle());
   sleeper.join();
 }
 
