@@ -46,10 +46,9 @@ bool MemoryTable::insert(Generation& table, std::uint32_t key, Region* region) {
 
 void MemoryTable::grow() {
   const Generation& old = *generations_.back();
-  // Twice the live keys; the same size again when tombstones alone filled it.
-  std::size_t capacity = kFirstCapacity;
-  while (capacity < (live_ + 1) * 4) capacity *= 2;
-  auto next = std::make_unique<Generation>(capacity);
+  // Twice the size even when tombstones alone filled it: generations are never freed, and this way
+  // all of them together are no larger than twice the last.
+  auto next = std::make_unique<Generation>((old.mask + 1) * 2);
   for (std::size_t i = 0; i <= old.mask; ++i) {
     const std::uint32_t key = old.slots[i].key.load(std::memory_order_relaxed);
     if (key == kEmpty || key == kTombstone) continue;
@@ -78,13 +77,19 @@ void MemoryTable::retract(Region& region) {
     if (found == kEmpty) return;
     if (found != key) continue;
     --live_;
-    // Where nothing follows no search needs to pass: the slot becomes empty again, so registering
-    // and deregistering for ever does not fill the table with tombstones.
-    const bool last =
-        table.slots[(i + 1) & table.mask].key.load(std::memory_order_relaxed) == kEmpty;
-    table.slots[i].key.store(last ? kEmpty : kTombstone, std::memory_order_release);
-    if (last) --used_;
-    return;
+    table.slots[i].key.store(kTombstone, std::memory_order_release);
+    return empty_tombstones(table, i);
+  }
+}
+
+// Where nothing follows no search needs to pass: tombstones at the end of a run become empty again,
+// so registering and deregistering for ever does not fill the table with them.
+void MemoryTable::empty_tombstones(Generation& table, std::size_t last) {
+  if (table.slots[(last + 1) & table.mask].key.load(std::memory_order_relaxed) != kEmpty) return;
+  for (std::size_t i = last;; i = (i - 1) & table.mask) {
+    if (table.slots[i].key.load(std::memory_order_relaxed) != kTombstone) return;
+    table.slots[i].key.store(kEmpty, std::memory_order_release);
+    --used_;
   }
 }
 

@@ -101,6 +101,13 @@ class MemoryTable {
   [[nodiscard]] std::expected<Pin, AccessFault> pin(Stag key, PdId pd, std::uint64_t addr,
                                                     std::uint64_t length, AccessMask needed) const;
 
+  /// Slots of the table and of the outgrown ones, which stay because late readers may hold them.
+  [[nodiscard]] std::size_t total_slots() const {
+    std::size_t total = 0;
+    for (const auto& generation : generations_) total += generation->mask + 1;
+    return total;
+  }
+
  private:
   struct Slot {
     std::atomic<std::uint32_t> key{0};
@@ -116,6 +123,7 @@ class MemoryTable {
   [[nodiscard]] Region* find(Stag key) const;
   /// True when an empty slot was used, false when a tombstone was.
   static bool insert(Generation& generation, std::uint32_t key, Region* region);
+  void empty_tombstones(Generation& generation, std::size_t last);
   void grow();
 
   std::atomic<Generation*> current_;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -119,6 +120,29 @@ TEST(MemoryTable, ManyKeysComeAndGo) {
     table.retract(regions[0]->region);
   }
   EXPECT_TRUE(table.pin(Stag{128}, kPd, 0x1000, 1, 0));
+}
+
+// Outgrown tables stay, because a late reader may hold one: growing for tombstones alone would add
+// up in a program that registers every buffer anew.
+TEST(MemoryTable, RegisteringAnewForEverDoesNotGrowIt) {
+  constexpr std::size_t kLive = 200;
+  MemoryTable table;
+  std::vector<std::unique_ptr<Registered>> regions;
+  std::mt19937 random(7);  // NOLINT: the same keys in every run
+  const auto publish = [&](Region& region) {
+    while (!table.publish(Stag{static_cast<std::uint32_t>(random())}, region)) {
+    }
+  };
+  for (std::size_t i = 0; i < kLive; ++i) {
+    regions.push_back(std::make_unique<Registered>());
+    publish(regions.back()->region);
+  }
+  for (int round = 0; round < 300000; ++round) {
+    Region& region = regions[random() % kLive]->region;
+    table.retract(region);
+    publish(region);
+  }
+  EXPECT_LE(table.total_slots(), 32 * kLive);
 }
 
 // A reader never sees memory after its owner was told that nobody uses it.
