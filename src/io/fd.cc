@@ -97,32 +97,14 @@ void EventCounter::post() {
   counts_->lock.unlock();
 }
 
-EventCounter::~EventCounter() {
-  if (!counts_ || counts_->sleepers.load(std::memory_order_acquire) == 0) return;
-  // Closing the write end would wake the sleeper with an end of file that no program expects; and
-  // it is still to touch the counts if it ever wakes.
-  static std::atomic<Counts*> kept{nullptr};  // reachable, for leak checkers
-  write_end_.release();
-  Counts* counts = counts_.release();
-  counts->next_kept = kept.load(std::memory_order_relaxed);
-  while (!kept.compare_exchange_weak(counts->next_kept, counts)) {
-  }
-}
-
+// Where programs sleep, and where threads are cancelled: the frame has nothing to clean up, because
+// the unwinder that cancellation brings is not the one this library is linked with.
 Status EventCounter::consume() {
-  Counts& counts = *counts_;
-  const int fd = read_end_.get();
   char byte = 0;
-  ssize_t got = 0;
-  {
-    struct Sleeper {  // also when the thread is cancelled in read()
-      explicit Sleeper(Counts& of) : counts(of) { counts.sleepers.fetch_add(1); }
-      ~Sleeper() { counts.sleepers.fetch_sub(1); }
-      Counts& counts;
-    } sleeper(counts);
-    got = ::read(fd, &byte, 1);
-  }
-  if (got != 1) return fail(got < 0 ? errno : EBADF, "read");
+  const ssize_t got = ::read(read_end_.get(), &byte, 1);
+  // End of file: the channel was destroyed under this thread, and nothing of it may be touched.
+  while (got == 0) ::pause();
+  if (got < 0) return fail(errno, "read");
   counts_->lock.lock();
   --counts_->bytes;
   --counts_->events;

@@ -3,7 +3,6 @@
 // closed in a fork() child, so that the child does not keep the parent's connections open.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -33,8 +32,6 @@ class Fd {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
   void reset();
-  /// Gives up ownership: the descriptor stays open.
-  void release() { fd_ = -1; }
 
  private:
   int fd_ = -1;
@@ -49,9 +46,6 @@ class EventCounter {
  public:
   static Result<EventCounter> create();
   EventCounter() = default;
-  EventCounter(EventCounter&&) noexcept = default;
-  EventCounter& operator=(EventCounter&&) noexcept = default;
-  ~EventCounter();
 
   [[nodiscard]] int fd() const { return read_end_.get(); }
   void post();
@@ -66,8 +60,6 @@ class EventCounter {
     SpinLock lock;
     std::int64_t events = 0;
     std::int64_t bytes = 0;  // in the pipe
-    std::atomic<int> sleepers{0};
-    Counts* next_kept = nullptr;
   };
   void fill_pipe();
 

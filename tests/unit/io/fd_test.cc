@@ -81,15 +81,22 @@ TEST(EventCounter, LeavesASleeperAsleepWhenItIsDestroyed) {
     ADD_FAILURE() << "woke up";
   });
   // Asleep in read(2), as the kernel tells.
-  const auto asleep = [&] {
+  const auto asleep_in = [&] {
     std::ifstream file("/proc/self/task/" + std::to_string(thread_id) + "/syscall");
     int number = -1;
-    return static_cast<bool>(file >> number) && number == SYS_read;
+    return file >> number ? number : -1;
   };
-  while (thread_id == 0 || !asleep()) std::this_thread::yield();
+  const auto await = [&](int number) {
+    while (thread_id == 0 || asleep_in() != number) std::this_thread::yield();
+  };
+  await(SYS_read);
   counter.reset();
   EXPECT_LT(::fcntl(fd, F_GETFD), 0);
-  EXPECT_TRUE(asleep());
+#ifdef SYS_pause
+  await(SYS_pause);
+#else
+  await(SYS_ppoll);
+#endif
   ::pthread_cancel(sleeper.native_handle());
   sleeper.join();
 }
