@@ -32,7 +32,12 @@ std::shared_ptr<QueuePair> QueuePair::create(const QueuePairConfig& config,
   std::shared_ptr<QueuePair> queue_pair(
       new QueuePair(config, memory, send_cq, receive_cq, std::move(observer)));
   send_cq.attach(queue_pair.get());
-  receive_cq.attach(queue_pair.get());
+  try {
+    receive_cq.attach(queue_pair.get());
+  } catch (...) {
+    send_cq.detach(queue_pair.get());
+    throw;
+  }
   return queue_pair;
 }
 

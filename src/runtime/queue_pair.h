@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/bytes.h"
 #include "base/spin_lock.h"
@@ -129,11 +130,12 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// Runs `action` holding the transport, then does the work it and others left.
   template <class Action>
   void with_transport(Action action) {
-    transport_lock_.lock();
-    now_ = Progress::now();
-    action();
-    pump(pending_.exchange(0, std::memory_order_acq_rel));
-    transport_lock_.unlock();
+    {
+      std::lock_guard lock(transport_lock_);  // memory may run out in here
+      now_ = Progress::now();
+      action();
+      pump(pending_.exchange(0, std::memory_order_acq_rel));
+    }
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (pending_.load(std::memory_order_relaxed) != 0) drive(0);
   }

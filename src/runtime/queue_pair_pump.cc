@@ -44,10 +44,12 @@ void QueuePair::on_ready(std::uint32_t events) {
 void QueuePair::drive(std::uint32_t work) {
   pending_.fetch_or(work, std::memory_order_seq_cst);
   do {
-    if (!transport_lock_.try_lock()) return;  // the holder looks at pending_ again
-    now_ = Progress::now();
-    pump(pending_.exchange(0, std::memory_order_acq_rel));
-    transport_lock_.unlock();
+    {
+      const std::unique_lock lock(transport_lock_, std::try_to_lock);
+      if (!lock) return;  // the holder looks at pending_ again
+      now_ = Progress::now();
+      pump(pending_.exchange(0, std::memory_order_acq_rel));
+    }
     std::atomic_thread_fence(std::memory_order_seq_cst);
   } while (pending_.load(std::memory_order_relaxed) != 0);
 }
@@ -129,7 +131,7 @@ void QueuePair::transmit() {
   if (!socket_ || !flush_backlog()) return;
   for (;;) {
     IoBuffer buffer = IoBuffer::borrow();
-    if (!buffer) return;
+    if (!buffer) return progress_->serve_later(watch_);
     const std::size_t framed = endpoint_->poll_transmit(buffer.bytes(), now_);
     if (framed == 0) return;
     std::size_t sent = 0;
@@ -185,6 +187,7 @@ bool QueuePair::drain_completions() {
   if (completions.empty()) return false;
   bool lost = false;
   for (const model::Completion& completion : completions) {
+    if (destroyed_) break;  // the queues may be gone
     CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
     std::uint64_t position = 0;
     if (!queue.push(completion, &position)) lost = true;
@@ -208,6 +211,12 @@ void QueuePair::drain_events() {
 }
 
 void QueuePair::update_stall() {
+  if (endpoint_->state() == iwarp::EndpointState::kError) {
+    // Pairs with the fence in receives_posted(): who posted behind the flush, and before the state
+    // said ERR, counts on this.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!receive_queue_.empty()) pending_.fetch_or(kReceives, std::memory_order_relaxed);
+  }
   if (!socket_ || endpoint_->wants_input()) {
     if (stalled_.load(std::memory_order_relaxed)) {
       stalled_.store(false, std::memory_order_relaxed);
