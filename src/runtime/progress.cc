@@ -264,7 +264,11 @@ void Progress::note_poll_end() {
   if (state_.delegated.exchange(false)) state_.wake();
 }
 
-void Progress::serve_ready_streams() { state_.serve_streams(); }
+void Progress::serve_ready_streams() {
+  state_.serve_streams();
+  // While threads poll, nobody else looks after these: their edges are used up.
+  state_.serve_unfinished();
+}
 
 void ProgressState::serve_streams() {
   epoll_event events[kBatch];
@@ -339,7 +343,8 @@ void ProgressState::wait_and_dispatch(Duration timeout) {
   const timespec limit = to_timespec(timeout);
   int count = ::epoll_pwait2(control_set.get(), events, kBatch,
                              timeout == Duration::max() ? nullptr : &limit, nullptr);
-  if (count < 0 && errno == ENOSYS) {
+  // Before Linux 5.11, or in a sandbox that does not know the call.
+  if (count < 0 && (errno == ENOSYS || errno == EPERM)) {
     using std::chrono::milliseconds;
     const auto ms =
         std::chrono::ceil<milliseconds>(std::min(timeout, Duration(std::chrono::hours(1))));
@@ -394,6 +399,7 @@ void ProgressState::serve_unfinished() {
   std::vector<WatchId> batch;
   {
     std::lock_guard lock(mutex);
+    if (unfinished.empty()) return;
     batch.swap(unfinished);
     for (const WatchId id : batch) {
       if (const auto found = entries.find(id); found != entries.end()) found->second.queued = false;

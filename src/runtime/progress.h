@@ -61,8 +61,8 @@ class Progress {
 
   /// Runs `task` on the progress thread soon, in the order of the calls.
   void defer(std::function<void()> task);
-  /// A stream left work behind (a thread stopped before the socket was empty): serves it again
-  /// unless its program does so first by polling.
+  /// A stream left work behind (a thread stopped before the socket was empty): the progress thread
+  /// serves it again, or a thread that polls, whichever has the streams.
   void serve_later(WatchId id);
 
   // For threads that poll.
@@ -70,7 +70,7 @@ class Progress {
   void note_empty_poll(std::uint32_t in_a_row);
   /// The program is about to sleep: the progress thread takes the streams back now.
   void note_poll_end();
-  /// Takes ready streams and serves them on this thread.
+  /// Takes ready streams, and those left unfinished, and serves them on this thread.
   void serve_ready_streams();
 
  private:
