@@ -35,30 +35,38 @@ class ActiveSetup final : public ActiveConnection,
         stream_observer_(std::move(stream)) {}
 
   Status begin(const io::Address& peer, Duration timeout);
-  io::Address local_address() const override { return local_; }
+  io::Address local_address() const override;
   void cancel() override;
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
 
  private:
+  enum class Outcome : std::uint8_t { kGoesOn, kConnected, kRejected, kFailed };
+
+  // With the lock held.
   Status register_at(int fd, Time deadline);
   Status connect_tcp();
   bool retry_later(int error);
-  void on_tcp_connected();
-  void read_reply();
-  void established(Bytes leftover);
-  void rejected();
-  void fail_setup(int error);
-  template <class Call>
-  void finish(Call call);
+  Outcome next_attempt();
+  Outcome on_tcp_connected();
+  Outcome read_reply();
+  Outcome established(Bytes leftover);
+  Outcome failed(int error);
+  void finish();
+
+  /// Tells the observer, without the lock.
+  void tell(Outcome outcome);
 
   Progress& progress_;
-  std::mutex mutex_;  // cancel() against the progress thread
+  // cancel() against the progress thread: all that uses the socket, whose number may be another's
+  // once it is closed.
+  mutable std::mutex mutex_;
   WatchId watch_ = 0;
   bool finished_ = false;
   bool tcp_connected_ = false;
   bool pausing_ = false;  // between a refusal and the next attempt
   std::size_t refusals_ = 0;
+  int error_ = 0;
   io::Address peer_;
   Time give_up_ = Time::max();
   io::TcpSocket socket_;
@@ -80,6 +88,11 @@ Status ActiveSetup::begin(const io::Address& peer, Duration timeout) {
   if (!status) finished_ = true;
   local_ = socket_.local_address();
   return status;
+}
+
+io::Address ActiveSetup::local_address() const {
+  std::lock_guard lock(mutex_);
+  return local_;
 }
 
 Status ActiveSetup::register_at(int fd, Time deadline) {
@@ -107,33 +120,42 @@ bool ActiveSetup::retry_later(int error) {
 }
 
 void ActiveSetup::on_deadline() {
-  const auto keep = shared_from_this();
-  int error = ETIMEDOUT;
+  Outcome outcome = Outcome::kGoesOn;
   {
     std::lock_guard lock(mutex_);
     if (finished_) return;
-    if (std::exchange(pausing_, false)) {
-      const auto status = connect_tcp();
-      if (status || retry_later(status.error().code)) return;
-      error = status.error().code;
-    }
+    outcome = std::exchange(pausing_, false) ? next_attempt() : failed(ETIMEDOUT);
+    if (outcome != Outcome::kGoesOn) finish();
   }
-  fail_setup(error);
+  tell(outcome);
 }
 
-// Ends the setup once and tells the observer without the lock.
-template <class Call>
-void ActiveSetup::finish(Call call) {
-  {
-    std::lock_guard lock(mutex_);
-    if (finished_) return;
-    finished_ = true;
-    progress_.remove(watch_);
-  }
-  const auto target = observer_.lock();
+ActiveSetup::Outcome ActiveSetup::next_attempt() {
+  const auto status = connect_tcp();
+  if (status || retry_later(status.error().code)) return Outcome::kGoesOn;
+  return failed(status.error().code);
+}
+
+void ActiveSetup::finish() {
+  finished_ = true;
+  progress_.remove(watch_);
   socket_.close();
   queue_pair_.reset();
-  if (target) call(*target);
+}
+
+void ActiveSetup::tell(Outcome outcome) {
+  const auto target = observer_.lock();
+  if (!target) return;
+  switch (outcome) {
+    case Outcome::kGoesOn:
+      return;
+    case Outcome::kConnected:
+      return target->on_connected(initiator_.agreement(), initiator_.private_data());
+    case Outcome::kRejected:
+      return target->on_rejected(initiator_.private_data());
+    case Outcome::kFailed:
+      return target->on_connect_failed(error_);
+  }
 }
 
 void ActiveSetup::cancel() {
@@ -144,32 +166,28 @@ void ActiveSetup::cancel() {
   socket_.abort();
 }
 
-void ActiveSetup::fail_setup(int error) {
+ActiveSetup::Outcome ActiveSetup::failed(int error) {
   AIRDMA_LOG_INFO("connect: failed with errno %d%s", error,
                   tcp_connected_ ? " after the request" : "");
   if (tap_) tap_->closed(true);
-  finish([error](ConnectObserver& target) { target.on_connect_failed(error); });
+  error_ = error;
+  return Outcome::kFailed;
 }
 
 void ActiveSetup::on_ready(std::uint32_t) {
+  Outcome outcome = Outcome::kGoesOn;
   {
     std::lock_guard lock(mutex_);
     if (finished_ || pausing_) return;
+    outcome = tcp_connected_ ? read_reply() : on_tcp_connected();
+    if (outcome != Outcome::kGoesOn) finish();
   }
-  if (!tcp_connected_) {
-    on_tcp_connected();
-  } else {
-    read_reply();
-  }
+  tell(outcome);
 }
 
-void ActiveSetup::on_tcp_connected() {
+ActiveSetup::Outcome ActiveSetup::on_tcp_connected() {
   if (const int error = socket_.connect_error(); error != 0) {
-    {
-      std::lock_guard lock(mutex_);
-      if (finished_ || retry_later(error)) return;
-    }
-    return fail_setup(error);
+    return retry_later(error) ? Outcome::kGoesOn : failed(error);
   }
   tcp_connected_ = true;
   local_ = socket_.local_address();
@@ -177,54 +195,44 @@ void ActiveSetup::on_tcp_connected() {
   tap_ = open_tap(socket_, true);
   const auto request = initiator_.take_transmit();
   const auto sent = socket_.send(request);
-  if (!sent) return fail_setup(sent.error().code);
+  if (!sent) return failed(sent.error().code);
   // A new connection's send buffer holds the longest request; anything else is a broken system.
-  if (*sent != request.size()) return fail_setup(ENOBUFS);
+  if (*sent != request.size()) return failed(ENOBUFS);
   if (tap_) tap_->sent(request);
   progress_.watch(watch_, EPOLLIN);
+  return Outcome::kGoesOn;
 }
 
-void ActiveSetup::read_reply() {
+ActiveSetup::Outcome ActiveSetup::read_reply() {
   std::byte buffer[4096];
   const auto got = socket_.receive(buffer);
-  if (!got) return fail_setup(got.error().code == ENODATA ? ECONNRESET : got.error().code);
+  if (!got) return failed(got.error().code == ENODATA ? ECONNRESET : got.error().code);
   const Bytes bytes = Bytes(buffer).first(*got);
   if (tap_ && !bytes.empty()) tap_->received(bytes);
   const std::size_t used = initiator_.on_bytes(bytes);
   switch (initiator_.state()) {
     case mpa::SetupState::kWaiting:
     case mpa::SetupState::kRequested:
-      return;
+      return Outcome::kGoesOn;
     case mpa::SetupState::kEstablished:
       return established(bytes.subspan(used));
     case mpa::SetupState::kRejected:
-      return rejected();
+      if (tap_) tap_->closed(false);
+      return Outcome::kRejected;
     case mpa::SetupState::kFailed:
       AIRDMA_LOG_INFO("connect: unusable MPA reply, reason %d",
                       static_cast<int>(initiator_.error()));
-      return fail_setup(EPROTO);
+      return failed(EPROTO);
   }
+  return failed(EPROTO);
 }
 
-void ActiveSetup::established(Bytes leftover) {
-  {
-    // The queue pair registers the descriptor anew, as a stream.
-    std::lock_guard lock(mutex_);
-    if (finished_) return;
-    progress_.remove(watch_);
-  }
+ActiveSetup::Outcome ActiveSetup::established(Bytes leftover) {
+  progress_.remove(watch_);  // the queue pair registers the descriptor anew, as a stream
   const auto params = stream_params(initiator_.agreement(), true, socket_);
   const auto status = queue_pair_->start_stream(std::move(socket_), params, leftover,
                                                 std::move(tap_), stream_observer_);
-  if (!status) return fail_setup(status.error().code);
-  finish([this](ConnectObserver& target) {
-    target.on_connected(initiator_.agreement(), initiator_.private_data());
-  });
-}
-
-void ActiveSetup::rejected() {
-  if (tap_) tap_->closed(false);
-  finish([this](ConnectObserver& target) { target.on_rejected(initiator_.private_data()); });
+  return status ? Outcome::kConnected : failed(status.error().code);
 }
 
 }  // namespace

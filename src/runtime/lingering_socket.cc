@@ -7,6 +7,8 @@ namespace airdma::runtime {
 namespace {
 
 constexpr Duration kLongest = std::chrono::seconds(5);
+// Peer: one that sends without end must not hold a thread here; epoll reports what is left.
+constexpr int kReadsPerTurn = 16;
 
 }  // namespace
 
@@ -17,6 +19,7 @@ void LingeringSocket::start(Progress& progress, io::TcpSocket socket, IoBuffer b
   self->backlog_ = std::move(backlog);
   self->begin_ = begin;
   self->end_ = end;
+  std::lock_guard lock(self->mutex_);
   if (!self->send_rest() || !self->read_rest()) return;
   const auto watch = progress.add_control(self->socket_.fd(), self);
   if (!watch) return;  // out of descriptors or memory: the socket closes now
@@ -41,14 +44,16 @@ bool LingeringSocket::send_rest() {
 
 bool LingeringSocket::read_rest() {
   std::byte sink[16 * 1024];
-  for (;;) {
+  for (int turn = 0; turn < kReadsPerTurn; ++turn) {
     const auto got = socket_.receive(sink);
     if (!got) return false;
     if (*got == 0) return true;
   }
+  return true;
 }
 
 void LingeringSocket::on_ready(std::uint32_t) {
+  std::lock_guard lock(mutex_);
   const bool sent_before = shutdown_sent_;
   if (!send_rest() || !read_rest()) {
     finish();
@@ -57,11 +62,13 @@ void LingeringSocket::on_ready(std::uint32_t) {
   }
 }
 
-void LingeringSocket::on_deadline() { finish(); }
+void LingeringSocket::on_deadline() {
+  std::lock_guard lock(mutex_);
+  finish();
+}
 
 void LingeringSocket::finish() {
   if (watch_ == 0) return;
-  const auto keep = shared_from_this();
   progress_.remove(watch_);
   watch_ = 0;
   socket_.close();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "io/tcp_socket.h"
 #include "runtime/io_buffer.h"
@@ -27,6 +28,7 @@ class LingeringSocket : public Pollable, public std::enable_shared_from_this<Lin
   void finish();
 
   Progress& progress_;
+  std::mutex mutex_;  // start() against the progress thread
   WatchId watch_ = 0;
   io::TcpSocket socket_;
   IoBuffer backlog_;

@@ -18,6 +18,8 @@ namespace {
 // Limit: setups whose request is not whole yet. A peer that opens connections and says nothing
 // costs so many descriptors at most; the oldest makes room.
 constexpr std::size_t kMostHalfOpen = 2048;
+// Peer: a flood of connections does not keep the thread from streams; epoll reports what is left.
+constexpr int kAcceptsPerTurn = 64;
 constexpr Duration kOutOfDescriptorsPause = std::chrono::milliseconds(50);
 
 class TcpListener final : public Listener,
@@ -91,7 +93,7 @@ Result<io::TcpSocket> TcpListener::accept_one() {
 }
 
 void TcpListener::on_ready(std::uint32_t) {
-  for (;;) {
+  for (int turn = 0; turn < kAcceptsPerTurn; ++turn) {
     auto socket = accept_one();
     if (socket) {
       take_in(std::move(*socket));

@@ -21,6 +21,7 @@ PassiveSetup::PassiveSetup(Progress& progress, io::TcpSocket socket,
 
 Status PassiveSetup::begin(Duration timeout) {
   std::lock_guard lock(mutex_);
+  if (answered_) return fail(ECANCELED, "accept4");  // the listener closed meanwhile
   socket_.tune_for_stream();
   tap_ = open_tap(socket_, false);
   const auto watch = progress_.add_control(socket_.fd(), shared_from_this());
