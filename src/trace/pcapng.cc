@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -135,7 +136,8 @@ void PcapngFile::append(std::uint64_t unix_time_ns, FrameDirection direction, By
   };
   const std::array<iovec, 5> pieces{iovec{&before, sizeof before}, piece(header), piece(payload),
                                     iovec{zeros.data(), padding}, iovec{&after, sizeof after}};
-  const ssize_t written = ::writev(fd_, pieces.data(), static_cast<int>(pieces.size()));
+  // Not the C library's writev(), which is a cancellation point: the caller holds a queue pair.
+  const ssize_t written = ::syscall(SYS_writev, fd_, pieces.data(), pieces.size());
   if (written == static_cast<ssize_t>(total)) return;
   if (!broken_.exchange(true)) {
     AIRDMA_LOG_ERROR("trace stopped: writev: %s", written < 0 ? std::strerror(errno) : "disk full");
