@@ -29,6 +29,8 @@ constexpr std::uint32_t kPollsBeforeDelegation = 16;
 constexpr Duration kFirstTick = std::chrono::microseconds(50);
 constexpr Duration kLongestTick = std::chrono::microseconds(200);
 constexpr int kBatch = 64;
+// How long the thread sleeps at a time when it has lost its descriptors.
+constexpr Duration kBlindPause = std::chrono::milliseconds(10);
 constexpr WatchId kWakeId = 1;
 constexpr WatchId kStreamSetId = 2;
 constexpr WatchId kFirstId = 16;
@@ -88,6 +90,7 @@ struct ProgressState {
   void watch_stream_set(bool on);
   Duration time_to_sleep();
   void wait_and_dispatch(Duration timeout);
+  static void pause_blindly(Duration timeout);
   void dispatch(const epoll_event& event);
   void run_tasks();
   void run_deadlines();
@@ -351,11 +354,19 @@ void ProgressState::wait_and_dispatch(Duration timeout) {
     count = ::epoll_wait(control_set.get(), events, kBatch,
                          timeout == Duration::max() ? -1 : static_cast<int>(ms.count()));
   }
+  if (count < 0 && errno != EINTR) pause_blindly(timeout);
   {
     std::lock_guard lock(mutex);
     sleeping_until = Time::min();  // awake: nobody needs to wake us
   }
   for (int i = 0; i < count; ++i) dispatch(events[i]);
+}
+
+// The program has closed descriptors that are not its own, as daemons do with all they find. Its
+// connections are gone with theirs; what it still calls gets its answers, late but without spinning.
+void ProgressState::pause_blindly(Duration timeout) {
+  const timespec pause = to_timespec(std::min(timeout, kBlindPause));
+  ::nanosleep(&pause, nullptr);
 }
 
 void ProgressState::dispatch(const epoll_event& event) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <future>
@@ -96,6 +97,27 @@ TEST(Progress, ServesStreamsWhetherSomebodyPollsOrNot) {
   // Nobody polls any more, so the progress thread takes the streams back by itself.
   EXPECT_NE(probe->ready.get_future().get() & EPOLLIN, 0u);
   progress->remove(id);
+}
+
+// In a process of its own, which then behaves like a daemon that closes every descriptor.
+[[noreturn]] void close_everything_and_rest() {
+  Progress* progress = *Progress::start();
+  ::close_range(3, ~0u, 0);
+  const timespec rest{0, 300'000'000};
+  timespec before{};
+  timespec after{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  ::nanosleep(&rest, nullptr);
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const auto used = (after.tv_sec - before.tv_sec) * 1'000'000'000 + after.tv_nsec - before.tv_nsec;
+  std::promise<void> done;
+  progress->defer([&] { done.set_value(); });
+  done.get_future().wait();
+  ::_exit(used < rest.tv_nsec / 4 ? 0 : 1);
+}
+
+TEST(Progress, RestsWhenTheProgramClosesItsDescriptors) {
+  EXPECT_EXIT(close_everything_and_rest(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
