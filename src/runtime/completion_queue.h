@@ -35,11 +35,14 @@ class CompletionChannel {
   // For CompletionQueue's constructor and destructor.
   void enroll(CompletionQueue* queue);
   void withdraw(CompletionQueue* queue);
+  /// Wakes a thread that sleeps in pop(), by an event of a queue whose notification is overdue.
+  void wake_sleeper();
 
  private:
   void remind();
 
   std::mutex mutex_;
+  int sleepers_ = 0;  // threads in pop() that will block or do
   std::vector<CompletionQueue*> queues_;
   std::deque<void*> entries_;
   io::EventCounter counter_;
@@ -70,7 +73,11 @@ class CompletionQueue {
   /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
   /// Arming for any completion is not weakened by arming for solicited ones.
   void request_notify(bool solicited_only);
-  /// Disarms a queue that is armed for any completion while it holds some. False when it is not.
+  /// The peer has written into memory of a queue pair that has no work request left, so no
+  /// completion can tell a program that sleeps and waits for just that.
+  void note_silent_write();
+  /// Disarms a queue that is armed for any completion although it holds some, or although there
+  /// was a silent write since it was armed. False when it is not.
   bool take_overdue_notification();
   [[nodiscard]] void* entry() const { return entry_; }
 
@@ -99,6 +106,7 @@ class CompletionQueue {
   std::uint64_t tail_ = 0;
   bool overrun_ = false;
   NotifyMode notify_ = NotifyMode::kNone;
+  bool silent_write_ = false;  // since it was armed
   std::atomic<std::uint32_t> available_{0};
   void (*overflow_handler_)(void*) = nullptr;
   void* overflow_context_ = nullptr;

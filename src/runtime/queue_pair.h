@@ -151,6 +151,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void update_stall();
   void on_hang_up();
   bool drain_completions();
+  void note_silent_write();
   void drain_events();
   void update_stream();
   void finish_sending();
@@ -190,6 +191,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::size_t backlog_end_ = 0;
   bool receive_ended_ = false;  // the peer's FIN has come
   bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
+  bool silent_write_ = false;  // payload arrived since note_silent_write()
   bool shutdown_sent_ = false;
   bool ended_here_ = false;  // this program, not the peer, ended the stream
   bool destroyed_ = false;

@@ -65,15 +65,24 @@ void QueuePair::pump(std::uint32_t work) {
   if ((work & kHangUp) != 0 && socket_) on_hang_up();
   transmit();
   drain_completions();
+  note_silent_write();
   drain_events();
   update_stream();
   update_stall();
   update_deadline();
 }
 
+// With work requests left a completion will come, and a program that sleeps hears of that.
+void QueuePair::note_silent_write() {
+  if (!silent_write_ || destroyed_ || !send_queue_.empty()) return;
+  silent_write_ = false;
+  if (receive_queue_.empty()) send_cq_.note_silent_write();
+}
+
 void QueuePair::receive(bool stop_at_completion) {
   const IoBuffer buffer = IoBuffer::borrow();
-  if (!buffer) return;
+  // Without memory: the socket's edge is used up, so nobody else would come back for its bytes.
+  if (!buffer) return progress_->serve_later(watch_);
   for (int turn = 0; socket_ && !receive_ended_ && endpoint_->wants_input(); ++turn) {
     if (turn == kBuffersPerTurn) {
       progress_->serve_later(watch_);
@@ -100,7 +109,9 @@ QueuePair::Received QueuePair::receive_once(MutableBytes buffer) {
   const Bytes bytes = Bytes(buffer).first(*got);
   bytes_received_ += *got;
   if (tap_) tap_->received(bytes);
+  const std::uint64_t payload_before = endpoint_->stats().payload_received;
   endpoint_->on_bytes(bytes, now_);
+  if (endpoint_->stats().payload_received != payload_before) silent_write_ = true;
   // Edge-triggered epoll reports what arrives after a short read, but not the FIN behind the bytes
   // that it has reported together with them.
   return *got < buffer.size() && !hung_up_ ? Received::kAll : Received::kMore;
