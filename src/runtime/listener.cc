@@ -2,6 +2,7 @@
 // Accepts TCP connections and reads their MPA requests. What peers do before their request is whole
 // never reaches the program: nonsense, silence and departures end here.
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,8 +17,17 @@ namespace airdma::runtime {
 namespace {
 
 // Limit: setups whose request is not whole yet. A peer that opens connections and says nothing
-// costs so many descriptors at most; the oldest makes room.
+// costs so many descriptors at most, and a quarter of what the process may have; the oldest makes
+// room.
 constexpr std::size_t kMostHalfOpen = 2048;
+
+std::size_t half_open_limit() {
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMostHalfOpen;
+  return static_cast<std::size_t>(
+      std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, rlim_t{kMostHalfOpen}));
+}
+
 // Peer: a flood of connections does not keep the thread from streams; epoll reports what is left.
 constexpr int kAcceptsPerTurn = 64;
 constexpr Duration kOutOfDescriptorsPause = std::chrono::milliseconds(50);
@@ -58,6 +68,7 @@ class TcpListener final : public Listener,
   io::Address local_;
   Duration setup_timeout_;
   std::weak_ptr<ListenObserver> observer_;
+  const std::size_t half_open_limit_ = half_open_limit();
   std::list<std::shared_ptr<PassiveSetup>> half_open_;
 };
 
@@ -121,7 +132,7 @@ void TcpListener::take_in(io::TcpSocket socket) {
     std::lock_guard lock(mutex_);
     if (closed_) return;
     half_open_.push_back(setup);
-    if (half_open_.size() > kMostHalfOpen) {
+    if (half_open_.size() > half_open_limit_) {
       oldest = half_open_.front();
       half_open_.pop_front();
     }
