@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,6 +47,12 @@ inline ssize_t read_now(int fd, iovec* piece) {
 
 inline int epoll_now(int set, epoll_event* events, int count) {
   return static_cast<int>(::syscall(SYS_epoll_pwait, set, events, count, 0, nullptr, 8));
+}
+
+/// At least `ns` nanoseconds, below a second, unless a signal is handled.
+inline void sleep(long ns) {
+  const timespec duration{0, ns};
+  ::syscall(SYS_nanosleep, &duration, nullptr);
 }
 
 }  // namespace airdma::io::raw

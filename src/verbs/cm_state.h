@@ -127,6 +127,7 @@ struct Id {
   std::shared_ptr<runtime::Listener> listener;
   unsigned backlog = 0;
   unsigned unfetched_requests = 0;
+  const rdma_cm_id* last_request = nullptr;  // id of the last fetched one; may be gone
   std::optional<EndpointAttributes> endpoint;
 
   // Connections.

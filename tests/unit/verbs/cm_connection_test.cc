@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -316,6 +317,38 @@ TEST_F(CmTest, ManyConnectionsAtOnce) {
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_ESTABLISHED);
   }
+  for (rdma_cm_id* id : ids) drop(id);
+}
+
+// rping -P hands a request to another thread through one variable, and marks the id by its context.
+TEST_F(CmTest, NextRequestWaitsUntilTheProgramHasBegunWithTheLast) {
+  start_listening("127.0.0.1", 64);
+  constexpr int kClients = 16;
+  std::vector<rdma_cm_id*> ids;
+  for (int i = 0; i < kClients; ++i) {
+    ids.push_back(new_client(client_channel_));
+    ASSERT_TRUE(connect(ids.back(), nullptr));
+  }
+  std::atomic<rdma_cm_id*> handed{nullptr};
+  std::atomic<int> taken{0};
+  int mark = 0;
+  std::thread worker([&] {
+    for (int i = 0; i < kClients; ++i) {
+      while (handed.load() == nullptr) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a thread that wakes up late
+      rdma_cm_id* id = handed.exchange(nullptr);
+      ++taken;
+      std::atomic_ref(id->context).store(&mark);
+    }
+  });
+  for (int i = 0; i < kClients; ++i) {
+    const Seen seen = server_.next();
+    ASSERT_EQ(seen.type, RDMA_CM_EVENT_CONNECT_REQUEST);
+    EXPECT_EQ(taken.load(), i);  // the one before has been taken
+    handed = seen.id;
+    ids.push_back(seen.id);
+  }
+  worker.join();
   for (rdma_cm_id* id : ids) drop(id);
 }
 
