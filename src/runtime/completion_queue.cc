@@ -95,7 +95,7 @@ CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionChannel* chan
     : capacity_(std::max(capacity, 1u)),
       channel_(channel),
       entry_(entry),
-      ring_(new model::Completion[capacity_]) {
+      ring_(new Entry[capacity_]) {
   if (channel_ != nullptr) channel_->enroll(this);
 }
 
@@ -103,7 +103,8 @@ CompletionQueue::~CompletionQueue() {
   if (channel_ != nullptr) channel_->withdraw(this);
 }
 
-bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* position) {
+bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* position,
+                           std::atomic<std::uint64_t>* released) {
   bool notify = false;
   bool overflow = false;
   bool accepted = false;
@@ -111,7 +112,7 @@ bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* p
     lock_.lock();
     accepted = !overrun_ && tail_ - head_ < capacity_;
     if (accepted) {
-      ring_[tail_++ % capacity_] = completion;
+      ring_[tail_++ % capacity_] = {completion, released};
       if (position != nullptr) *position = tail_;
       available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_release);
       notify = notify_ == NotifyMode::kAny ||
@@ -139,7 +140,11 @@ bool CompletionQueue::seen(std::uint64_t position) {
 int CompletionQueue::take(int count, model::Completion* out) {
   lock_.lock();
   int taken = 0;
-  while (taken < count && head_ != tail_) out[taken++] = ring_[head_++ % capacity_];
+  while (taken < count && head_ != tail_) {
+    const Entry& entry = ring_[head_++ % capacity_];
+    release(entry);
+    out[taken++] = entry.completion;
+  }
   available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_relaxed);
   const bool broken = overrun_ && head_ == tail_;
   lock_.unlock();
@@ -233,8 +238,12 @@ void CompletionQueue::discard(Qpn qpn) {
   lock_.lock();
   std::uint64_t kept = head_;
   for (std::uint64_t i = head_; i != tail_; ++i) {
-    const model::Completion& completion = ring_[i % capacity_];
-    if (completion.qpn != qpn) ring_[kept++ % capacity_] = completion;
+    const Entry entry = ring_[i % capacity_];
+    if (entry.completion.qpn == qpn) {
+      release(entry);
+    } else {
+      ring_[kept++ % capacity_] = entry;
+    }
   }
   tail_ = kept;
   available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_release);

@@ -61,7 +61,10 @@ class CompletionQueue {
   // Producers (queue pairs).
   /// False when the queue was or is overrun: the completion is lost, and the first time
   /// `on_overflow` (set below) is called. `position`, if given, names the completion to seen().
-  bool push(const model::Completion& completion, std::uint64_t* position = nullptr);
+  /// `released`, if given, is raised by one when the program takes the completion or discard()
+  /// removes it.
+  bool push(const model::Completion& completion, std::uint64_t* position = nullptr,
+            std::atomic<std::uint64_t>* released = nullptr);
   /// Whether the program has taken the completion that got this position.
   [[nodiscard]] bool seen(std::uint64_t position);
 
@@ -101,7 +104,14 @@ class CompletionQueue {
   CompletionChannel* channel_;
   void* entry_;
   SpinLock lock_;
-  std::unique_ptr<model::Completion[]> ring_;
+  struct Entry {
+    model::Completion completion;
+    std::atomic<std::uint64_t>* released = nullptr;  // the queue pair's, which discards at its end
+  };
+  static void release(const Entry& entry) {
+    if (entry.released != nullptr) entry.released->fetch_add(1, std::memory_order_release);
+  }
+  std::unique_ptr<Entry[]> ring_;
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
   bool overrun_ = false;

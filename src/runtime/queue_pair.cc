@@ -54,17 +54,19 @@ void QueuePair::set_state(QpState state) {
       if (socket_) close_stream(true);
       ended_here_ = false;
       renew_endpoint();
+      // Before the counts start anew: taking these gives places back.
+      send_cq_.discard(config_.qpn);
+      receive_cq_.discard(config_.qpn);
       std::lock_guard sends(send_lock_);
       std::lock_guard receives(receive_lock_);
       send_queue_.reset();
+      sends_released_.store(0, std::memory_order_release);
+      sends_drained_ = 0;
       receive_queue_.reset();
       stalled_.store(false, std::memory_order_relaxed);
     }
     state_.store(state, std::memory_order_release);
   });
-  if (state != QpState::kReset) return;
-  send_cq_.discard(config_.qpn);
-  receive_cq_.discard(config_.qpn);
 }
 
 void QueuePair::set_remote_access(model::AccessMask access) {

@@ -76,6 +76,10 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   model::SendQueue& send_queue() { return send_queue_; }
   SpinLock& receive_lock() { return receive_lock_; }
   model::ReceiveQueue& receive_queue() { return receive_queue_; }
+  /// Sends that can be posted now. With send_lock(). A request keeps its place until the program
+  /// has taken its completion, as on network cards: whoever posts until the queue is full never
+  /// overruns a completion queue of the same depth.
+  [[nodiscard]] std::uint32_t send_room() const;
   void sends_posted();
   void receives_posted();
 
@@ -151,6 +155,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void update_stall();
   void on_hang_up();
   bool drain_completions();
+  void release_unsignaled(std::uint64_t completions);
   void note_silent_write();
   void drain_events();
   void update_stream();
@@ -173,6 +178,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   SpinLock send_lock_;
   SpinLock receive_lock_;
   model::SendQueue send_queue_;
+  std::atomic<std::uint64_t> sends_released_{0};  // places given back since creation or reset
+  std::uint64_t sends_drained_ = 0;               // head of the queue at the last drain
   model::ReceiveQueue receive_queue_;
 
   SpinLock transport_lock_;
@@ -191,7 +198,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::size_t backlog_end_ = 0;
   bool receive_ended_ = false;  // the peer's FIN has come
   bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
-  bool silent_write_ = false;  // payload arrived since note_silent_write()
+  bool silent_write_ = false;   // payload arrived since note_silent_write()
   bool shutdown_sent_ = false;
   bool ended_here_ = false;  // this program, not the peer, ended the stream
   bool destroyed_ = false;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <utility>
 
 #include "base/log.h"
 #include "runtime/end_notice.h"
@@ -140,7 +141,8 @@ void QueuePair::on_hang_up() {
 
 void QueuePair::transmit() {
   if (!socket_ || !flush_backlog()) return;
-  for (;;) {
+  // Asked first: most polls find nothing to send.
+  while (endpoint_->may_transmit()) {
     IoBuffer buffer = IoBuffer::borrow();
     if (!buffer) return progress_->serve_later(watch_);
     const std::size_t framed = endpoint_->poll_transmit(buffer.bytes(), now_);
@@ -193,15 +195,30 @@ bool QueuePair::send_some(Bytes bytes, std::size_t& sent) {
 
 // --- What the engine says ---
 
+std::uint32_t QueuePair::send_room() const {
+  const std::uint64_t taken = send_queue_.tail() - sends_released_.load(std::memory_order_acquire);
+  return send_queue_.depth() - static_cast<std::uint32_t>(taken);
+}
+
+// Requests that are done without a completion give their places back at once.
+void QueuePair::release_unsignaled(std::uint64_t completions) {
+  const std::uint64_t head = send_queue_.head();
+  const std::uint64_t silent = head - std::exchange(sends_drained_, head) - completions;
+  if (silent != 0) sends_released_.fetch_add(silent, std::memory_order_release);
+}
+
 bool QueuePair::drain_completions() {
   const auto completions = endpoint_->completions();
+  const auto is_send = [](const model::Completion& completion) { return !completion.receive; };
+  release_unsignaled(static_cast<std::uint64_t>(std::ranges::count_if(completions, is_send)));
   if (completions.empty()) return false;
   bool lost = false;
   for (const model::Completion& completion : completions) {
     if (destroyed_) break;  // the queues may be gone
     CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
+    auto* const released = completion.receive ? nullptr : &sends_released_;
     std::uint64_t position = 0;
-    if (!queue.push(completion, &position)) lost = true;
+    if (!queue.push(completion, &position, released)) lost = true;
     if (completion.status != model::WcStatus::kSuccess) continue;
     (completion.receive ? receive_success_ : send_success_) = position;
     last_success_ = now_;

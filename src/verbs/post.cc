@@ -123,7 +123,7 @@ int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken) {
   model::SendQueue& queue = qp.runtime->send_queue();
   std::lock_guard lock(qp.runtime->send_lock());
   if (!may_send(qp.runtime->state())) return EINVAL;
-  const std::uint32_t room = qp.cap.max_send_wr == 0 ? 0 : queue.free_slots();
+  const std::uint32_t room = qp.cap.max_send_wr == 0 ? 0 : qp.runtime->send_room();
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     std::uint64_t total = 0;
