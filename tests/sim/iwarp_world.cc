@@ -197,7 +197,9 @@ void IwarpWorld::post_receive(Player& player, const Player& peer) {
 void IwarpWorld::transmit(Player& player) {
   if (player.driver.empty()) {
     scratch_.resize(random_.pick<std::size_t>({200, 1500, 65600, 262144}));
+    const bool expected = player.side.endpoint.may_transmit();
     const std::size_t bytes = player.side.endpoint.poll_transmit(scratch_, now_);
+    if (!expected && bytes != 0) fail("bytes that may_transmit() denied");
     if (player.fin_sent && bytes != 0) fail("bytes after the FIN");
     player.driver.assign(scratch_.begin(), scratch_.begin() + static_cast<long>(bytes));
   }

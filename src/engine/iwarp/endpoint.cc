@@ -20,6 +20,7 @@ void Endpoint::on_deadline(Time now) { impl_->on_deadline(now); }
 void Endpoint::disconnect(Time) { impl_->disconnect(); }
 void Endpoint::fail(Time) { impl_->fail(); }
 
+bool Endpoint::may_transmit() const { return impl_->may_transmit(); }
 std::size_t Endpoint::poll_transmit(MutableBytes out, Time now) {
   return impl_->poll_transmit(out, now);
 }

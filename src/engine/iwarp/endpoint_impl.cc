@@ -166,6 +166,13 @@ void EndpointImpl::blame_by(const wire::TerminateMessage& message) {
 
 // Sending.
 
+bool EndpointImpl::may_transmit() const {
+  if (state_ == EndpointState::kError) return terminate_.has_value();
+  if (state_ == EndpointState::kIdle) return false;
+  return rtr_due_ || nudge_ == Nudge::kDue || requester_.has_work() || responder_.has_work() ||
+         responder_.failed() || requester_.due_fault().has_value();
+}
+
 std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   if (state_ == EndpointState::kError) return frame_terminate(out);
   if (state_ == EndpointState::kIdle || holding(now)) return 0;

@@ -37,6 +37,7 @@ class EndpointImpl {
   void disconnect();
   void fail();
 
+  [[nodiscard]] bool may_transmit() const;
   [[nodiscard]] std::size_t poll_transmit(MutableBytes out, Time now);
   [[nodiscard]] std::span<const model::Completion> completions();
   void clear_completions() { log_.clear(); }

@@ -30,6 +30,8 @@ class Requester {
   /// ord: READs that may be outstanding. max_ulpdu: bytes of the largest ULPDU.
   void start(std::uint16_t ord, std::size_t max_ulpdu);
 
+  /// A WQE is not framed to its end.
+  [[nodiscard]] bool has_work() const { return next_ != queue_.tail(); }
   /// Frames at most one FPDU; bytes written, 0 when there is nothing to send or no room for it.
   [[nodiscard]] std::size_t frame(FpduWriter& writer, const Room& room);
   /// Frame the zero-length message of peer-to-peer mode (RFC 6581 9.2). Room for it is certain.
