@@ -12,6 +12,12 @@ namespace airdma::cm {
 namespace {
 
 constexpr unsigned kMaxBacklog = 1024;
+
+/// A program's small backlog is not taken literally. InfiniBand's connection manager asks again
+/// when a request found no room; over TCP the client would be turned away because a thread of the
+/// server was not scheduled for a moment (rping -P has a backlog of 3). A request that waits costs
+/// little.
+constexpr unsigned kLeastBacklog = 32;
 /// Connections the kernel keeps for us while the progress thread is busy; the program's backlog is
 /// about requests it has not fetched.
 constexpr int kTcpBacklog = 1024;
@@ -47,7 +53,8 @@ Status start_listening(Id& id, int backlog) {
   if (id.state == IdState::kIdle) {
     if (auto bound = bind(id, io::Address::any(AF_INET, 0)); !bound) return bound;
   }
-  id.backlog = backlog > 0 ? std::min(static_cast<unsigned>(backlog), kMaxBacklog) : kMaxBacklog;
+  id.backlog = backlog > 0 ? std::clamp(static_cast<unsigned>(backlog), kLeastBacklog, kMaxBacklog)
+                           : kMaxBacklog;
   if (!id.datagram()) {
     auto listener =
         runtime::Listener::start(std::move(id.socket), kTcpBacklog, kSetupTimeout, id.link);

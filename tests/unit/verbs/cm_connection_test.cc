@@ -173,23 +173,26 @@ TEST_F(CmTest, UnfetchedRequestsAreClosedWithTheirListener) {
 
 TEST_F(CmTest, RequestsBeyondTheBacklogAreDropped) {
   start_listening("127.0.0.1", 1);
-  client_ = new_client(client_channel_);
-  ASSERT_TRUE(connect(client_, nullptr));
-  ASSERT_TRUE(server_.readable(20'000));
-  EventChannel other;
-  rdma_cm_id* second = new_client(other);
-  ASSERT_TRUE(connect(second, nullptr));
-  EXPECT_EQ(other.next().type, RDMA_CM_EVENT_REJECTED);
-  drop(second);
-  passive_ = server_.next().id;
-  EXPECT_FALSE(server_.readable());
+  constexpr int kRoom = 32;  // for a backlog below it
+  EventChannel clients;
+  std::vector<rdma_cm_id*> ids;
+  for (int i = 0; i < kRoom + 1; ++i) {
+    ids.push_back(new_client(clients));
+    ASSERT_TRUE(connect(ids.back(), nullptr));
+  }
+  EXPECT_EQ(clients.next().type, RDMA_CM_EVENT_REJECTED);
+  EXPECT_FALSE(clients.readable());
   // There is room again.
-  rdma_cm_id* third = new_client(other);
-  ASSERT_TRUE(connect(third, nullptr));
-  const Seen seen = server_.next();
-  EXPECT_EQ(seen.type, RDMA_CM_EVENT_CONNECT_REQUEST);
-  drop(seen.id);
-  drop(third);
+  ids.push_back(server_.next().id);
+  ids.push_back(new_client(clients));
+  ASSERT_TRUE(connect(ids.back(), nullptr));
+  for (int i = 0; i < kRoom; ++i) {
+    const Seen seen = server_.next();
+    EXPECT_EQ(seen.type, RDMA_CM_EVENT_CONNECT_REQUEST);
+    ids.push_back(seen.id);
+  }
+  EXPECT_FALSE(server_.readable());
+  for (rdma_cm_id* id : ids) drop(id);
 }
 
 TEST_F(CmTest, ClientsThatLeaveMakeAcceptFail) {
