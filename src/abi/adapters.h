@@ -4,12 +4,10 @@
 // ends here: memory that ran out is ENOMEM, anything else (our bug) EIO.
 //
 // Thread cancellation: a thread that a program cancels while it holds a lock of ours would take
-// the lock with it. So cancellation is off during all calls but those that wait for an event
-// (Cancel::kAllowed), which block with no lock held and let the unwinding of the C library pass;
-// that is why nothing here is noexcept.
+// the lock with it. So cancellation is off during all calls; those that wait for an event sleep
+// outside of them (waiting.h).
 #pragma once
 
-#include <cxxabi.h>
 #include <errno.h>
 #include <pthread.h>
 
@@ -20,31 +18,24 @@
 
 namespace airdma::abi {
 
-enum class Cancel { kDeferred, kAllowed };
-
 /// Keeps pthread_cancel() away while it lives.
 class CancelGuard {
  public:
-  explicit CancelGuard(Cancel cancel) : armed_(cancel == Cancel::kDeferred) {
-    if (armed_) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old_state_);
-  }
-  ~CancelGuard() {
-    if (armed_) pthread_setcancelstate(old_state_, nullptr);
-  }
+  CancelGuard() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old_state_); }
+  ~CancelGuard() { pthread_setcancelstate(old_state_, nullptr); }
   CancelGuard(const CancelGuard&) = delete;
   CancelGuard& operator=(const CancelGuard&) = delete;
 
  private:
-  bool armed_;
   int old_state_ = PTHREAD_CANCEL_ENABLE;
 };
 
 /// Runs `call` and turns exceptions into errors. A call without a value counts as a success.
-template <Cancel kCancel = Cancel::kDeferred, class Call>
+template <class Call>
 auto contain(Call& call) {
   using Value = std::invoke_result_t<Call&>;
   using Outcome = std::conditional_t<std::is_void_v<Value>, Status, Value>;
-  const CancelGuard guard(kCancel);
+  const CancelGuard guard;
   try {
     if constexpr (std::is_void_v<Value>) {
       call();
@@ -52,8 +43,6 @@ auto contain(Call& call) {
     } else {
       return call();
     }
-  } catch (const ::abi::__forced_unwind&) {
-    throw;
   } catch (const std::bad_alloc&) {
     return Outcome(fail(ENOMEM));
   } catch (...) {
@@ -63,9 +52,9 @@ auto contain(Call& call) {
 
 /// 0, or the errno value (verbs that act on an object). errno is set too: many programs print
 /// it although the documentation speaks of the return value alone.
-template <Cancel kCancel = Cancel::kDeferred, class Call>
+template <class Call>
 int return_errno(Call&& call) {
-  const Status status = contain<kCancel>(call);
+  const Status status = contain(call);
   if (status) return 0;
   errno = status.error().code;
   return status.error().code;
@@ -81,10 +70,10 @@ auto return_pointer(Call&& call) {
 }
 
 /// 0 or the value, or -1 with errno (rdma_* and the verbs documented so).
-template <Cancel kCancel = Cancel::kDeferred, class Call>
+template <class Call>
 auto return_minus_one(Call&& call) {
-  const auto result = contain<kCancel>(call);
-  using Value = typename decltype(contain<kCancel>(call))::value_type;
+  const auto result = contain(call);
+  using Value = typename decltype(contain(call))::value_type;
   if constexpr (std::is_void_v<Value>) {
     if (result) return 0;
     errno = result.error().code;

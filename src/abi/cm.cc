@@ -8,7 +8,6 @@
 #include "abi/export.h"
 
 using airdma::Result;
-using airdma::abi::Cancel;
 using airdma::abi::return_errno;
 using airdma::abi::return_minus_one;
 using airdma::abi::return_pointer;
@@ -94,10 +93,6 @@ AIRDMA_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
   return return_minus_one([&] { return cm::listen(id, backlog); });
 }
 
-AIRDMA_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** id) {
-  return return_minus_one<Cancel::kAllowed>([&] { return cm::get_request(listen, id); });
-}
-
 AIRDMA_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* param) {
   return return_minus_one([&] { return cm::connect(id, param); });
 }
@@ -181,10 +176,6 @@ AIRDMA_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* addr) {
 }
 
 // Events.
-
-AIRDMA_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
-  return return_minus_one<Cancel::kAllowed>([&] { return cm::get_cm_event(channel, event); });
-}
 
 AIRDMA_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   return return_minus_one([&] { return cm::ack_cm_event(event); });

@@ -4,7 +4,6 @@
 #include "abi/export.h"
 #include "verbs/api.h"
 
-using airdma::abi::Cancel;
 using airdma::abi::return_errno;
 using airdma::abi::return_minus_one;
 using airdma::abi::return_pointer;
@@ -30,11 +29,6 @@ AIRDMA_EXPORT int ibv_resize_cq(ibv_cq* cq, int cqe) {
 
 AIRDMA_EXPORT int ibv_destroy_cq(ibv_cq* cq) {
   return return_errno([&] { return verbs::destroy_cq(cq); });
-}
-
-AIRDMA_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-  return return_minus_one<Cancel::kAllowed>(
-      [&] { return verbs::get_cq_event(channel, cq, cq_context); });
 }
 
 AIRDMA_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned nevents) {

@@ -7,7 +7,6 @@
 #include "verbs/api.h"
 
 using airdma::Status;
-using airdma::abi::Cancel;
 using airdma::abi::contain;
 using airdma::abi::return_errno;
 using airdma::abi::return_minus_one;
@@ -88,10 +87,6 @@ AIRDMA_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port_num, int ind
 
 AIRDMA_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port_num, __be16 pkey) {
   return return_minus_one([&] { return verbs::get_pkey_index(context, port_num, pkey); });
-}
-
-AIRDMA_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  return return_minus_one<Cancel::kAllowed>([&] { return verbs::get_async_event(context, event); });
 }
 
 AIRDMA_EXPORT void ibv_ack_async_event(ibv_async_event* event) {

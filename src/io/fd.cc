@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "base/event_wait.h"
 #include "base/process_global.h"
 #include "io/raw_calls.h"
 
@@ -97,14 +98,25 @@ void EventCounter::post() {
   counts_->lock.unlock();
 }
 
-// Where programs sleep, and where threads are cancelled: the frame has nothing to clean up, because
-// the unwinder that cancellation brings is not the one this library is linked with.
-Status EventCounter::consume() {
+Status EventCounter::read_byte() {
+  if (EventWait* wait = EventWait::current) {
+    if (wait->state == EventWait::State::kDone) {
+      wait->state = EventWait::State::kFresh;
+      if (wait->error == 0) return {};
+      return fail(wait->error, "read");
+    }
+    wait->state = EventWait::State::kWanted;
+    wait->fd = read_end_.get();
+    return fail(EINPROGRESS, "wait");
+  }
   char byte = 0;
   const ssize_t got = ::read(read_end_.get(), &byte, 1);
-  // End of file: the channel was destroyed under this thread, and nothing of it may be touched.
-  while (got == 0) ::pause();
-  if (got < 0) return fail(errno, "read");
+  if (got > 0) return {};
+  return fail(got < 0 ? errno : EBADF, "read");
+}
+
+Status EventCounter::consume() {
+  if (auto status = read_byte(); !status) return status;
   counts_->lock.lock();
   --counts_->bytes;
   --counts_->events;

@@ -40,8 +40,9 @@ class Fd {
 /// A counting event: each post() makes one consume() succeed. The descriptor is readable while the
 /// count is positive and never writable (it is the read end of a pipe, as programs that ask for any
 /// readiness expect of an event channel); programs poll it and may make it non-blocking.
-/// Thread-safe. Two descriptors. Destroying it leaves threads inside consume() asleep, as closing a
-/// kernel's event channel does: programs destroy channels under their event threads and exit.
+/// Thread-safe. Two descriptors. Threads that sleep by EventWait go on sleeping when it is
+/// destroyed, as with a kernel's event channel: programs destroy channels under their event
+/// threads.
 class EventCounter {
  public:
   static Result<EventCounter> create();
@@ -50,6 +51,8 @@ class EventCounter {
   [[nodiscard]] int fd() const { return read_end_.get(); }
   void post();
   /// Takes one; blocks unless the descriptor is non-blocking. EAGAIN, EINTR as read(2) gives them.
+  /// Within a call that waits by EventWait: EINPROGRESS instead of blocking, with the wait filled
+  /// in.
   Status consume();
   /// Takes one if there is one, never blocks (for the owner that has just removed an event). False
   /// when there was none: a reader has it already.
@@ -61,6 +64,7 @@ class EventCounter {
     std::int64_t events = 0;
     std::int64_t bytes = 0;  // in the pipe
   };
+  Status read_byte();
   void fill_pipe();
 
   Fd read_end_;

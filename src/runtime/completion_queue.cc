@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/event_wait.h"
 #include "runtime/progress.h"
 #include "runtime/queue_pair.h"
 
@@ -63,14 +64,19 @@ void CompletionChannel::wake_sleeper() {
 }
 
 Result<void*> CompletionChannel::pop() {
+  const EventWait* wait = EventWait::current;
   const bool sleeps = (::fcntl(counter_.fd(), F_GETFL) & O_NONBLOCK) == 0;
   for (;;) {
-    if (sleeps) {
+    // A thread that comes back from its wait is counted already.
+    if (sleeps && (wait == nullptr || wait->state != EventWait::State::kDone)) {
       std::lock_guard lock(mutex_);
       ++sleepers_;
       if (entries_.empty()) remind();
     }
     const auto status = counter_.consume();
+    if (!status && wait != nullptr && wait->state == EventWait::State::kWanted) {
+      return std::unexpected(status.error());
+    }
     std::lock_guard lock(mutex_);
     if (sleeps) --sleepers_;
     if (!status) return std::unexpected(status.error());
@@ -194,9 +200,10 @@ void CompletionQueue::request_notify(bool solicited_only) {
   if (progress_ != nullptr) progress_->note_poll_end();
 }
 
-// perftest's clients of SEND sleep, with -e, in their send queue's channel and wait for credits that
-// the other side writes into their memory. With a NIC their sends complete late enough to wake them
-// after that; over TCP they complete when the kernel has taken them, and no event would follow.
+// perftest's clients of SEND sleep, with -e, in their send queue's channel and wait for credits
+// that the other side writes into their memory. With a NIC their sends complete late enough to wake
+// them after that; over TCP they complete when the kernel has taken them, and no event would
+// follow.
 void CompletionQueue::note_silent_write() {
   if (channel_ == nullptr) return;
   lock_.lock();

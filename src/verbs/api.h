@@ -10,9 +10,9 @@
 // on success only.
 // What this release has no implementation of answers EOPNOTSUPP (unsupported.cc).
 //
-// Programs cancel threads (rping does, in its event loops). src/abi turns cancellation off for
-// every call but get_async_event, get_cq_event, cm::get_cm_event and cm::get_request: those
-// block with no lock held and are not noexcept. The data path (post_*, poll_cq, req_notify_cq)
+// Programs cancel threads (rping does, in its event loops). src/abi turns cancellation off during
+// every call; get_async_event, get_cq_event, cm::get_cm_event and cm::get_request sleep outside of
+// the library's frames (base/event_wait.h). The data path (post_*, poll_cq, req_notify_cq)
 // is called through its slots with nothing in between, and is noexcept: what it calls must be no
 // cancellation point (raw syscall() is none, recv() and sendmsg() are), or the program aborts.
 #pragma once
@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/event_wait.h"
 #include "base/result.h"
 
 namespace airdma::verbs {

@@ -59,33 +59,5 @@ TEST(Cancellation, IsOffDuringACallAndAsBeforeAfterIt) {
   EXPECT_EQ(cancel_state(), PTHREAD_CANCEL_ENABLE);
 }
 
-// As a program that ends its event thread: the thread waits in a call of ours.
-TEST(Cancellation, EndsAThreadThatWaitsForAnEvent) {
-  static int ends[2];
-  static bool unwound;
-  ASSERT_EQ(pipe(ends), 0);
-  unwound = false;
-  auto wait_for_event = [](void*) -> void* {
-    struct Local {
-      ~Local() { unwound = true; }
-    } local;
-    return_minus_one<Cancel::kAllowed>([]() -> Status {
-      char byte;
-      if (read(ends[0], &byte, 1) != 1) return fail(errno);
-      return {};
-    });
-    return nullptr;
-  };
-  pthread_t thread;
-  ASSERT_EQ(pthread_create(&thread, nullptr, wait_for_event, nullptr), 0);
-  ASSERT_EQ(pthread_cancel(thread), 0);
-  void* outcome = nullptr;
-  ASSERT_EQ(pthread_join(thread, &outcome), 0);
-  EXPECT_EQ(outcome, PTHREAD_CANCELED);
-  EXPECT_TRUE(unwound);
-  close(ends[0]);
-  close(ends[1]);
-}
-
 }  // namespace
 }  // namespace airdma::abi

@@ -4,15 +4,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <fstream>
-#include <memory>
-#include <string>
+#include <cerrno>
 #include <thread>
+
+#include "base/event_wait.h"
 
 namespace airdma::io {
 namespace {
@@ -71,34 +69,23 @@ TEST(EventCounter, WakesASleeper) {
   sleeper.join();
 }
 
-TEST(EventCounter, LeavesASleeperAsleepWhenItIsDestroyed) {
-  auto counter = std::make_unique<EventCounter>(*EventCounter::create());
-  const int fd = counter->fd();
-  std::atomic<pid_t> thread_id{0};
-  std::thread sleeper([&] {
-    thread_id = ::gettid();
-    [[maybe_unused]] const auto status = counter->consume();
-    ADD_FAILURE() << "woke up";
-  });
-  // Asleep in read(2), as the kernel tells.
-  const auto asleep_in = [&] {
-    std::ifstream file("/proc/self/task/" + std::to_string(thread_id) + "/syscall");
-    int number = -1;
-    return file >> number ? number : -1;
-  };
-  const auto await = [&](int number) {
-    while (thread_id == 0 || asleep_in() != number) std::this_thread::yield();
-  };
-  await(SYS_read);
-  counter.reset();
-  EXPECT_LT(::fcntl(fd, F_GETFD), 0);
-#ifdef SYS_pause
-  await(SYS_pause);
-#else
-  await(SYS_ppoll);
-#endif
-  ::pthread_cancel(sleeper.native_handle());
-  sleeper.join();
+TEST(EventCounter, AsksForAWaitInsteadOfBlockingWithinACallThatWaits) {
+  auto counter = *EventCounter::create();
+  EventWait wait;
+  EventWait::current = &wait;
+  EXPECT_EQ(counter.consume().error().code, EINPROGRESS);
+  EXPECT_EQ(wait.state, EventWait::State::kWanted);
+  counter.post();
+  char byte = 1;
+  ASSERT_EQ(::read(wait.fd, &byte, 1), 1);
+  wait.state = EventWait::State::kDone;
+  EXPECT_TRUE(counter.consume());
+  wait.state = EventWait::State::kDone;
+  wait.error = EINTR;
+  EXPECT_EQ(counter.consume().error().code, EINTR);
+  EventWait::current = nullptr;
+  EXPECT_FALSE(counter.consume_if_any());
+  EXPECT_EQ(ready(counter.fd()), 0);
 }
 
 TEST(Fd, IsCloseOnExecAndNeverAStandardStream) {
