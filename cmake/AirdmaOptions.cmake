@@ -12,6 +12,10 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
+# -O3 buys nothing measurable here and takes a quarter longer to build.
+set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+
 set(CMAKE_CXX_STANDARD 23)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -34,6 +38,10 @@ add_library(airdma_flags INTERFACE)
 target_compile_options(airdma_flags INTERFACE
   -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wconversion>
   $<$<BOOL:${AIRDMA_WERROR}>:-Werror>
+  # g++ 12 finds these in its own containers once they are inlined: to be seen, not to stop at.
+  $<$<BOOL:${AIRDMA_WERROR}>:-Wno-error=array-bounds>
+  $<$<BOOL:${AIRDMA_WERROR}>:-Wno-error=stringop-overflow>
+  $<$<BOOL:${AIRDMA_WERROR}>:-Wno-error=restrict>
   -fno-strict-aliasing)
 target_include_directories(airdma_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_definitions(airdma_flags INTERFACE _GNU_SOURCE)
