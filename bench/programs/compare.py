@@ -157,8 +157,8 @@ def print_table(rows):
     if not probes:
         return
     limit = max(PROBE_LIMIT_NS, PROBE_TOLERANCE * min(probes))
-    print(f"spin ping-pong {statistics.median(probes):.0f} ns ({min(probes):.0f}-{max(probes):.0f}),"
-          f" pairs over {limit:.0f} ns set aside")
+    print(f"spin ping-pong {statistics.median(probes):.0f} ns"
+          f" ({min(probes):.0f}-{max(probes):.0f}), pairs over {limit:.0f} ns set aside")
     titles = ("", "airdma", "bare TCP", "", "ratio", "goal", "pairs")
     lines = [titles]
     for row in rows:

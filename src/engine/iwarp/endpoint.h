@@ -108,8 +108,8 @@ class Endpoint {
   void fail(Time now);
 
   // Outputs, drained after every input and after work was posted.
-  /// False when poll_transmit would give nothing and change nothing: so that a driver which is asked
-  /// often need not find it room. True promises nothing.
+  /// False when poll_transmit would give nothing and change nothing: so that a driver which is
+  /// asked often need not find it room. True promises nothing.
   [[nodiscard]] bool may_transmit() const;
   /// Frames as much as fits into `out`; returns the bytes written, 0 when there is nothing to send.
   /// Call until 0. 64 KiB + 64 is the least useful size of `out`.
