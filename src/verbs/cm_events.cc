@@ -128,6 +128,42 @@ void await_handover(std::unique_lock<std::mutex>& lock, const rdma_event_channel
   }
 }
 
+// How long the end of a channel waits for its reader, and what that one needs from the beginning of
+// its call to its sleep.
+constexpr int kMostReaderLooks = 200;
+constexpr long kFallAsleepNs = 1'000'000;
+
+bool reader_is_away(const rdma_event_channel* handle) {
+  const Channel* channel = control().channels.find(handle);
+  return channel != nullptr && channel->reader_away != std::thread::id() &&
+         channel->reader_away != std::this_thread::get_id();
+}
+
+// An event thread tells the main thread of an event, and that one destroys the channel and exits:
+// rping does. A kernel's calls take so long that the event thread sleeps in its next call by then,
+// where nothing wakes it. Here it might come too late, get EINVAL, and end the program with that.
+void await_reader(std::unique_lock<std::mutex>& lock, const rdma_event_channel* handle) {
+  if (!reader_is_away(handle)) return;
+  for (int looks = 0; looks < kMostReaderLooks && reader_is_away(handle); ++looks) {
+    lock.unlock();
+    io::raw::sleep(kLookAgainNs);
+    lock.lock();
+  }
+  lock.unlock();
+  io::raw::sleep(kFallAsleepNs);
+  lock.lock();
+}
+
+/// The live channel behind a handle, whose reader the calling thread is.
+Channel* channel_to_read(const rdma_event_channel* handle) {
+  std::lock_guard lock(control().mutex);
+  Channel* channel = control().channels.find(handle);
+  if (channel != nullptr && channel->reader_away == std::this_thread::get_id()) {
+    channel->reader_away = {};
+  }
+  return channel;
+}
+
 }  // namespace
 
 Result<Channel*> make_channel() {
@@ -207,14 +243,15 @@ Result<rdma_event_channel*> create_event_channel() {
 }
 
 void destroy_event_channel(rdma_event_channel* handle) {
-  std::lock_guard lock(control().mutex);
+  std::unique_lock lock(control().mutex);
+  await_reader(lock, handle);
   if (Channel* channel = control().channels.find(handle)) free_channel(*channel);
 }
 
 Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   if (event == nullptr) return fail(EINVAL);
   while (true) {
-    Channel* channel = control().channels.find(handle);
+    Channel* channel = channel_to_read(handle);
     if (channel == nullptr) return fail(EINVAL);
     // Blocks without the lock; a thread may be cancelled here.
     if (auto taken = channel->counter.consume(); !taken) return taken;
@@ -222,6 +259,7 @@ Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     await_handover(lock, handle);
     if (control().channels.find(handle) == nullptr) return fail(EINVAL);
     if (Event* next = take_event(*channel)) {
+      channel->reader_away = std::this_thread::get_id();
       *event = &next->pub;
       return {};
     }

@@ -29,6 +29,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/object_pool.h"
@@ -69,7 +70,8 @@ struct Channel {
   rdma_event_channel pub{};
   io::EventCounter counter;  // as many as `queue` has, but for those below and taken ones
   std::deque<Event*> queue;
-  unsigned void_tokens = 0;  // events that were dropped after a thread had taken their count
+  unsigned void_tokens = 0;     // events that were dropped after a thread had taken their count
+  std::thread::id reader_away;  // has fetched an event and not come back for the next one
 
   rdma_event_channel* handle() { return &pub; }
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "tests/unit/verbs/cm_fixture.h"
@@ -402,6 +403,30 @@ TEST_F(CmTest, ChildOwnsNothing) {
   EXPECT_EQ(status, 0);
   ASSERT_TRUE(accept(passive_, nullptr));
   EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+// rping's main thread destroys the channel as soon as its event thread has told it of an event.
+TEST_F(CmTest, DestroyedChannelLetsItsReaderFallAsleepFirst) {
+  rdma_event_channel* channel = create_event_channel().value();
+  rdma_cm_id* id = nullptr;
+  ASSERT_TRUE(create_id(channel, &id, nullptr, RDMA_PS_TCP));
+  auto target = address("127.0.0.1", 1);
+  ASSERT_TRUE(resolve_addr(id, nullptr, raw(target), 1000));
+  std::atomic<bool> told{false};
+  int second = 0;
+  std::thread reader([&] {
+    rdma_cm_event* event = nullptr;
+    EXPECT_TRUE(get_cm_event(channel, &event));
+    EXPECT_TRUE(ack_cm_event(event));
+    EXPECT_TRUE(destroy_id(id));
+    told = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a thread that is slow to return
+    second = code_of(get_cm_event(channel, &event));
+  });
+  while (!told) std::this_thread::yield();
+  destroy_event_channel(channel);
+  reader.join();
+  EXPECT_EQ(second, EBADF);  // asleep when the channel went; EINVAL says that it came too late
 }
 
 }  // namespace
