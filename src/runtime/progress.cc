@@ -363,7 +363,8 @@ void ProgressState::wait_and_dispatch(Duration timeout) {
 }
 
 // The program has closed descriptors that are not its own, as daemons do with all they find. Its
-// connections are gone with theirs; what it still calls gets its answers, late but without spinning.
+// connections are gone with theirs; what it still calls gets its answers, late but without
+// spinning.
 void ProgressState::pause_blindly(Duration timeout) {
   const timespec pause = to_timespec(std::min(timeout, kBlindPause));
   ::nanosleep(&pause, nullptr);

@@ -79,112 +79,136 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  const auto add = [&](const char* name, Violation violation, std::function<void(World&)> provoke,
-                       model::AccessMask access = sim::kAllRights) {
-    all.push_back({name, violation, std::move(provoke), access});
-  };
-  const auto segment = [](wire::SegmentHeader header, std::size_t payload) {
-    return [=](World& w) { w.feed(sim::fpdu(header, bytes(payload))); };
-  };
-  const auto read = [](wire::ReadRequest request) {
-    return [=](World& w) { w.feed(sim::read_request(read_header(), request)); };
-  };
+class Cases {
+ public:
+  void add(const char* name, Violation violation, std::function<void(World&)> provoke,
+           model::AccessMask access = sim::kAllRights) {
+    all_.push_back({name, violation, std::move(provoke), access});
+  }
+  [[nodiscard]] const std::vector<Case>& list() const { return all_; }
+
+ private:
+  std::vector<Case> all_;
+};
+
+std::function<void(World&)> segment(wire::SegmentHeader header, std::size_t payload) {
+  return [=](World& w) { w.feed(sim::fpdu(header, bytes(payload))); };
+}
+std::function<void(World&)> read(wire::ReadRequest request) {
+  return [=](World& w) { w.feed(sim::read_request(read_header(), request)); };
+}
+
+void add_header_cases(Cases& all) {
   wire::SegmentHeader odd;
 
-  add("BadCrc", Violation::kMpaCrc, [](World& w) {
+  all.add("BadCrc", Violation::kMpaCrc, [](World& w) {
     auto fpdu = sim::fpdu(send_header(), bytes(10));
     fpdu[25] ^= std::byte{1};
     w.feed(fpdu);
   });
   odd = write_header(kKey, kBase);
   odd.ddp_version = 2;
-  add("TaggedVersion", Violation::kTaggedVersion, segment(odd, 1));
+  all.add("TaggedVersion", Violation::kTaggedVersion, segment(odd, 1));
   odd = send_header();
   odd.ddp_version = 0;
-  add("UntaggedVersion", Violation::kUntaggedVersion, segment(odd, 1));
+  all.add("UntaggedVersion", Violation::kUntaggedVersion, segment(odd, 1));
   odd = send_header();
   odd.rdmap_version = 2;
-  add("RdmapVersion", Violation::kRdmapVersion, segment(odd, 1));
+  all.add("RdmapVersion", Violation::kRdmapVersion, segment(odd, 1));
   odd = send_header();
   odd.queue = static_cast<wire::QueueNumber>(7);
-  add("Queue", Violation::kUntaggedQueue, segment(odd, 1));
+  all.add("Queue", Violation::kUntaggedQueue, segment(odd, 1));
   odd = send_header();
   odd.opcode = 15;
-  add("UnknownOpcode", Violation::kUnexpectedOpcode, segment(odd, 1));
+  all.add("UnknownOpcode", Violation::kUnexpectedOpcode, segment(odd, 1));
   odd = send_header();
   odd.queue = wire::QueueNumber::kReadRequest;
-  add("OpcodeOfOtherQueue", Violation::kUnexpectedOpcode, segment(odd, 1));
+  all.add("OpcodeOfOtherQueue", Violation::kUnexpectedOpcode, segment(odd, 1));
   odd = write_header(kKey, kBase);
   odd.opcode = static_cast<std::uint8_t>(Opcode::kSend);
-  add("TaggedSend", Violation::kUnexpectedOpcode, segment(odd, 1));
-  add("ResponseWithoutRead", Violation::kUnexpectedOpcode,
-      segment(wire::tagged_header(Opcode::kReadResponse, true, kKey, kBase), 4));
-  add("AtomicRequest", Violation::kUnexpectedOpcode,
-      segment(wire::untagged_header(Opcode::kAtomicRequest, true, Msn{1}, 0), 52));
+  all.add("TaggedSend", Violation::kUnexpectedOpcode, segment(odd, 1));
+  all.add("ResponseWithoutRead", Violation::kUnexpectedOpcode,
+          segment(wire::tagged_header(Opcode::kReadResponse, true, kKey, kBase), 4));
+  all.add("AtomicRequest", Violation::kUnexpectedOpcode,
+          segment(wire::untagged_header(Opcode::kAtomicRequest, true, Msn{1}, 0), 52));
+}
 
-  add("WriteUnknownStag", Violation::kTaggedInvalidStag, segment(write_header(Stag{77}, kBase), 4));
-  add("WriteOtherDomain", Violation::kTaggedOtherStream, segment(write_header(kForeign, kBase), 4));
-  add("WriteBeyondEnd", Violation::kTaggedBounds,
-      segment(write_header(kKey, kBase + kSize - 3), 4));
-  add("WriteBeforeStart", Violation::kTaggedBounds, segment(write_header(kKey, kBase - 1), 4));
-  add("WriteWraps", Violation::kTaggedOffsetWrap,
-      segment(write_header(kKey, ~std::uint64_t{0} - 2), 4));
-  add("WriteToReadOnly", Violation::kWriteDenied, segment(write_header(kReadOnly, kBase), 4));
-  add("WriteQpDenies", Violation::kWriteDenied, segment(write_header(kKey, kBase), 4),
-      model::kAccessRemoteRead);
+void add_write_cases(Cases& all) {
+  all.add("WriteUnknownStag", Violation::kTaggedInvalidStag,
+          segment(write_header(Stag{77}, kBase), 4));
+  all.add("WriteOtherDomain", Violation::kTaggedOtherStream,
+          segment(write_header(kForeign, kBase), 4));
+  all.add("WriteBeyondEnd", Violation::kTaggedBounds,
+          segment(write_header(kKey, kBase + kSize - 3), 4));
+  all.add("WriteBeforeStart", Violation::kTaggedBounds, segment(write_header(kKey, kBase - 1), 4));
+  all.add("WriteWraps", Violation::kTaggedOffsetWrap,
+          segment(write_header(kKey, ~std::uint64_t{0} - 2), 4));
+  all.add("WriteToReadOnly", Violation::kWriteDenied, segment(write_header(kReadOnly, kBase), 4));
+  all.add("WriteQpDenies", Violation::kWriteDenied, segment(write_header(kKey, kBase), 4),
+          model::kAccessRemoteRead);
+}
 
-  add("SendMsnSkips", Violation::kUntaggedMsn, segment(send_header(2), 4));
-  add("SendMsnRepeats", Violation::kUntaggedMsn, [](World& w) {
+void add_send_cases(Cases& all) {
+  all.add("SendMsnSkips", Violation::kUntaggedMsn, segment(send_header(2), 4));
+  all.add("SendMsnRepeats", Violation::kUntaggedMsn, [](World& w) {
     w.feed(sim::fpdu(send_header(1), bytes(4)));
     w.it.completions.clear();
     w.post_receive(102);
     w.feed(sim::fpdu(send_header(1), bytes(4)));
   });
-  add("SendOffsetNotZero", Violation::kUntaggedOffset, segment(send_header(1, 4), 4));
-  add("SendOffsetGap", Violation::kUntaggedOffset, [](World& w) {
+  all.add("SendOffsetNotZero", Violation::kUntaggedOffset, segment(send_header(1, 4), 4));
+  all.add("SendOffsetGap", Violation::kUntaggedOffset, [](World& w) {
     w.feed(sim::fpdu(send_header(1, 0, false), bytes(4)));
     w.feed(sim::fpdu(send_header(1, 5), bytes(4)));
   });
-  add("SendChangesOpcode", Violation::kUnexpectedOpcode, [](World& w) {
+  all.add("SendChangesOpcode", Violation::kUnexpectedOpcode, [](World& w) {
     w.feed(sim::fpdu(send_header(1, 0, false), bytes(4)));
     w.feed(sim::fpdu(wire::untagged_header(Opcode::kSendSolicited, true, Msn{1}, 4), bytes(4)));
   });
-  add("SendTooLong", Violation::kUntaggedTooLong, segment(send_header(), 65));
-  add("SendTooLongLater", Violation::kUntaggedTooLong, [](World& w) {
+  all.add("SendTooLong", Violation::kUntaggedTooLong, segment(send_header(), 65));
+  all.add("SendTooLongLater", Violation::kUntaggedTooLong, [](World& w) {
     w.feed(sim::fpdu(send_header(1, 0, false), bytes(64)));
     w.feed(sim::fpdu(send_header(1, 64), bytes(1)));
   });
-  add("SendInvalidates", Violation::kCannotInvalidate,
-      segment(wire::untagged_header(Opcode::kSendInvalidate, true, Msn{1}, 0, kKey), 4));
-  add("ImmediateInsideSend", Violation::kUnexpectedOpcode, [](World& w) {
+  all.add("SendInvalidates", Violation::kCannotInvalidate,
+          segment(wire::untagged_header(Opcode::kSendInvalidate, true, Msn{1}, 0, kKey), 4));
+  all.add("ImmediateInsideSend", Violation::kUnexpectedOpcode, [](World& w) {
     w.feed(sim::fpdu(send_header(1, 0, false), bytes(4)));
     w.feed(sim::fpdu(wire::untagged_header(Opcode::kImmediate, true, Msn{1}, 4), bytes(8)));
   });
-  add("ImmediateTooShort", Violation::kMessageLength,
-      segment(wire::untagged_header(Opcode::kImmediate, true, Msn{1}, 0), 7));
-  add("ImmediateTooLong", Violation::kMessageLength,
-      segment(wire::untagged_header(Opcode::kImmediate, true, Msn{1}, 0), 9));
+  all.add("ImmediateTooShort", Violation::kMessageLength,
+          segment(wire::untagged_header(Opcode::kImmediate, true, Msn{1}, 0), 7));
+  all.add("ImmediateTooLong", Violation::kMessageLength,
+          segment(wire::untagged_header(Opcode::kImmediate, true, Msn{1}, 0), 9));
+}
 
-  add("ReadUnknownStag", Violation::kReadInvalidStag, read({kKey, 0, 4, Stag{77}, kBase}));
-  add("ReadOtherDomain", Violation::kReadOtherStream, read({kKey, 0, 4, kForeign, kBase}));
-  add("ReadBeyondEnd", Violation::kReadBounds, read({kKey, 0, kSize + 1, kKey, kBase}));
-  add("ReadWraps", Violation::kReadOffsetWrap, read({kKey, 0, 200, kKey, kTop}));
-  add("ReadOfLocal", Violation::kReadDenied, read({kKey, 0, 4, kLocalOnly, kBase}));
-  add("ReadQpDenies", Violation::kReadDenied, read({kKey, 0, 4, kKey, kBase}),
-      model::kAccessRemoteWrite);
-  add("ReadMsnSkips", Violation::kUntaggedMsn, [](World& w) {
+void add_read_cases(Cases& all) {
+  all.add("ReadUnknownStag", Violation::kReadInvalidStag, read({kKey, 0, 4, Stag{77}, kBase}));
+  all.add("ReadOtherDomain", Violation::kReadOtherStream, read({kKey, 0, 4, kForeign, kBase}));
+  all.add("ReadBeyondEnd", Violation::kReadBounds, read({kKey, 0, kSize + 1, kKey, kBase}));
+  all.add("ReadWraps", Violation::kReadOffsetWrap, read({kKey, 0, 200, kKey, kTop}));
+  all.add("ReadOfLocal", Violation::kReadDenied, read({kKey, 0, 4, kLocalOnly, kBase}));
+  all.add("ReadQpDenies", Violation::kReadDenied, read({kKey, 0, 4, kKey, kBase}),
+          model::kAccessRemoteWrite);
+  all.add("ReadMsnSkips", Violation::kUntaggedMsn, [](World& w) {
     w.feed(sim::read_request(read_header(2), {kKey, 0, 4, kKey, kBase}));
   });
-  add("ReadTooShort", Violation::kMessageLength, segment(read_header(), 27));
-  add("ReadTooLong", Violation::kMessageLength, segment(read_header(), 29));
-  add("TooManyReads", Violation::kUntaggedNoBuffer, [](World& w) {
+  all.add("ReadTooShort", Violation::kMessageLength, segment(read_header(), 27));
+  all.add("ReadTooLong", Violation::kMessageLength, segment(read_header(), 29));
+  all.add("TooManyReads", Violation::kUntaggedNoBuffer, [](World& w) {
     for (std::uint32_t i = 1; i <= 3; ++i) {
       w.feed(sim::read_request(read_header(i), {kKey, 0, 4, kKey, kBase}));
     }
   });
-  return all;
+}
+
+std::vector<Case> cases() {
+  Cases all;
+  add_header_cases(all);
+  add_write_cases(all);
+  add_send_cases(all);
+  add_read_cases(all);
+  return all.list();
 }
 
 class PeerViolation : public testing::TestWithParam<Case> {};
