@@ -198,7 +198,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::size_t backlog_end_ = 0;
   bool receive_ended_ = false;  // the peer's FIN has come
   bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
-  bool silent_write_ = false;   // payload arrived since note_silent_write()
+  bool silent_write_ = false;   // the peer wrote since note_silent_write()
   bool shutdown_sent_ = false;
   bool ended_here_ = false;  // this program, not the peer, ended the stream
   bool destroyed_ = false;

@@ -110,9 +110,9 @@ QueuePair::Received QueuePair::receive_once(MutableBytes buffer) {
   const Bytes bytes = Bytes(buffer).first(*got);
   bytes_received_ += *got;
   if (tap_) tap_->received(bytes);
-  const std::uint64_t payload_before = endpoint_->stats().payload_received;
+  const std::uint64_t written_before = endpoint_->stats().payload_written;
   endpoint_->on_bytes(bytes, now_);
-  if (endpoint_->stats().payload_received != payload_before) silent_write_ = true;
+  if (endpoint_->stats().payload_written != written_before) silent_write_ = true;
   // Edge-triggered epoll reports what arrives after a short read, but not the FIN behind the bytes
   // that it has reported together with them.
   return *got < buffer.size() && !hung_up_ ? Received::kAll : Received::kMore;

@@ -111,20 +111,24 @@ bool must_wait(const rdma_event_channel* handle) {
   const Channel* channel = control().channels.find(handle);
   if (channel == nullptr || channel->queue.empty()) return false;
   const Event& next = *channel->queue.front();
-  return is_request(next) && untouched_request(*next.owner);
+  return is_request(next) && !next.owner->collects_requests && untouched_request(*next.owner);
 }
 
 // A thread may hand each request to another one through a single variable: rping -P of rdma-core 44
 // does, without a lock, and serves one client twice and another never when two requests come
 // faster than its other thread wakes up. From a network they hardly do; on one host they do. So a
 // thread that blocks for events gets the next request when the program has begun with the one
-// before, or after 50 ms. Those that poll a non-blocking channel are never held up.
+// before, or after 50 ms; in that case the program collects requests on purpose, and is not held up
+// again at that listener. Those that poll a non-blocking channel never are.
 void await_handover(std::unique_lock<std::mutex>& lock, const rdma_event_channel* handle) {
   if (!must_wait(handle) || (::fcntl(handle->fd, F_GETFL) & O_NONBLOCK) != 0) return;
   for (int looks = 0; looks < kMostLooks && must_wait(handle); ++looks) {
     lock.unlock();
     io::raw::sleep(kLookAgainNs);
     lock.lock();
+  }
+  if (must_wait(handle)) {
+    control().channels.find(handle)->queue.front()->owner->collects_requests = true;
   }
 }
 

@@ -129,6 +129,7 @@ struct Id {
   std::shared_ptr<runtime::Listener> listener;
   unsigned backlog = 0;
   unsigned unfetched_requests = 0;
+  bool collects_requests = false;  // fetches several before it begins with the first
   const rdma_cm_id* last_request = nullptr;  // id of the last fetched one; may be gone
   std::optional<EndpointAttributes> endpoint;
 

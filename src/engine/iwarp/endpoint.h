@@ -75,6 +75,7 @@ struct EndpointStats {
   std::uint64_t fpdus_received = 0;
   std::uint64_t payload_sent = 0;      // bytes of SEND, WRITE and READ response payload
   std::uint64_t payload_received = 0;
+  std::uint64_t payload_written = 0;  // of payload_received, what RDMA WRITEs of the peer placed
 };
 
 class EndpointImpl;

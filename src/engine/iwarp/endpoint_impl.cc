@@ -361,6 +361,7 @@ std::optional<Time> EndpointImpl::next_deadline() const {
 const EndpointStats& EndpointImpl::stats() const {
   stats_.payload_sent = requester_.payload_sent() + responder_.payload_sent();
   stats_.payload_received = requester_.payload_received() + target_.payload_received();
+  stats_.payload_written = target_.payload_written();
   return stats_;
 }
 

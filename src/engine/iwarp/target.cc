@@ -51,6 +51,7 @@ Verdict Target::on_write(const SegmentHeader& header, Bytes payload) {
     std::memcpy(pin->data(), payload.data(), payload.size());
   }
   payload_received_ += payload.size();
+  payload_written_ += payload.size();
   write_bytes_ += payload.size();
   if (header.last) {
     last_write_bytes_ = write_bytes_;

@@ -34,6 +34,8 @@ class Target {
   void flush(model::WcStatus first = model::WcStatus::kFlushError);
 
   [[nodiscard]] std::uint64_t payload_received() const { return payload_received_; }
+  /// The part of it that came by RDMA WRITE.
+  [[nodiscard]] std::uint64_t payload_written() const { return payload_written_; }
 
  private:
   /// The SEND being received.
@@ -65,6 +67,7 @@ class Target {
   std::uint64_t last_write_bytes_ = 0;           // of the one before an Immediate Data message
   std::optional<std::uint32_t> send_immediate_;  // for the SEND that follows
   std::uint64_t payload_received_ = 0;
+  std::uint64_t payload_written_ = 0;
 };
 
 }  // namespace airdma::iwarp

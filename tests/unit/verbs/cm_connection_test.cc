@@ -9,6 +9,7 @@
 
 #include "tests/unit/verbs/cm_fixture.h"
 #include "verbs/api.h"
+#include "verbs/cm_state.h"
 
 namespace airdma::cm {
 namespace {
@@ -352,6 +353,26 @@ TEST_F(CmTest, NextRequestWaitsUntilTheProgramHasBegunWithTheLast) {
     ids.push_back(seen.id);
   }
   worker.join();
+  for (rdma_cm_id* id : ids) drop(id);
+}
+
+// A program that fetches all its requests before it begins with the first pays for the above once.
+TEST_F(CmTest, CollectorOfRequestsIsHeldUpOnce) {
+  start_listening("127.0.0.1", 64);
+  std::vector<rdma_cm_id*> ids;
+  for (int i = 0; i < 3; ++i) {
+    ids.push_back(new_client(client_channel_));
+    ASSERT_TRUE(connect(ids.back(), nullptr));
+  }
+  const auto collects = [&] {
+    std::lock_guard lock(control().mutex);
+    return find_id(listener_)->collects_requests;
+  };
+  ids.push_back(server_.next().id);
+  EXPECT_FALSE(collects());
+  ids.push_back(server_.next().id);
+  EXPECT_TRUE(collects());
+  ids.push_back(server_.next().id);
   for (rdma_cm_id* id : ids) drop(id);
 }
 

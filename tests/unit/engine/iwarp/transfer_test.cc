@@ -347,6 +347,23 @@ TEST(Endpoint, WaitsForAReceiveAndKeepsTheBytes) {
   EXPECT_EQ(f.pair.b.completions.size(), 6u);
 }
 
+TEST(Stats, TellWhatWasWrittenFromWhatWasSent) {
+  Fixture fixture(64);
+  auto& [pair, source, target] = fixture;
+  pair.b.post_receive(1, {fixture.there(64)});
+  pair.a.post({.wr_id = 2, .sges = {fixture.here(64)}});
+  pair.run();
+  EXPECT_EQ(pair.b.endpoint.stats().payload_received, 64u);
+  EXPECT_EQ(pair.b.endpoint.stats().payload_written, 0u);
+  pair.a.post({.opcode = SendOpcode::kWrite,
+               .wr_id = 3,
+               .sges = {fixture.here(64)},
+               .remote_addr = kThere});
+  pair.run();
+  EXPECT_EQ(pair.b.endpoint.stats().payload_received, 128u);
+  EXPECT_EQ(pair.b.endpoint.stats().payload_written, 64u);
+}
+
 TEST(Nudge, FollowsAFirstFrameThatNothingAnswered) {
   EndpointPair pair;
   Buffer source(pair.a.table, kKey, kHere, 64);
