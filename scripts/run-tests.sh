@@ -52,7 +52,7 @@ run_preset() {
 run_preset "$preset"
 if [ "${AIRDMA_SANITIZERS:-0}" = 1 ]; then
   for sanitizer in asan tsan; do
-    if scripts/build.sh "$sanitizer" "$jobs"; then run_preset "$sanitizer"; else broken=1; fi
+    if scripts/build.sh "$sanitizer" "$jobs" all; then run_preset "$sanitizer"; else broken=1; fi
   done
 fi
 
