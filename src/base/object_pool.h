@@ -22,6 +22,10 @@ template <class T>
 class ObjectPool {
  public:
   ObjectPool() = default;
+  /// No object of the pool is live any more.
+  ~ObjectPool() {
+    for (Slot* chunk : chunks_) delete[] chunk;
+  }
   ObjectPool(const ObjectPool&) = delete;
   ObjectPool& operator=(const ObjectPool&) = delete;
 
