@@ -160,12 +160,21 @@ void await_reader(std::unique_lock<std::mutex>& lock, const rdma_event_channel* 
 
 /// The live channel behind a handle, whose reader the calling thread is.
 Channel* channel_to_read(const rdma_event_channel* handle) {
-  std::lock_guard lock(control().mutex);
   Channel* channel = control().channels.find(handle);
   if (channel != nullptr && channel->reader_away == std::this_thread::get_id()) {
     channel->reader_away = {};
   }
   return channel;
+}
+
+/// Takes a count from the channel. A call that waits by EventWait does not block in here, and keeps
+/// the lock, because its program may destroy the channel meanwhile; one that blocks gives it up.
+Status take_count(Channel& channel, std::unique_lock<std::mutex>& lock) {
+  if (EventWait::current != nullptr) return channel.counter.consume();
+  lock.unlock();
+  auto taken = channel.counter.consume();
+  lock.lock();
+  return taken;
 }
 
 }  // namespace
@@ -254,12 +263,11 @@ void destroy_event_channel(rdma_event_channel* handle) {
 
 Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   if (event == nullptr) return fail(EINVAL);
+  std::unique_lock lock(control().mutex);
   while (true) {
     Channel* channel = channel_to_read(handle);
     if (channel == nullptr) return fail(EINVAL);
-    // Blocks without the lock; a thread may be cancelled here.
-    if (auto taken = channel->counter.consume(); !taken) return taken;
-    std::unique_lock lock(control().mutex);
+    if (auto taken = take_count(*channel, lock); !taken) return taken;
     await_handover(lock, handle);
     if (control().channels.find(handle) == nullptr) return fail(EINVAL);
     if (Event* next = take_event(*channel)) {
