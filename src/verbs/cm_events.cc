@@ -8,6 +8,7 @@
 #include <new>
 
 #include "io/raw_calls.h"
+#include "base/event_wait.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
 
