@@ -7,8 +7,8 @@
 #include <atomic>
 #include <new>
 
-#include "io/raw_calls.h"
 #include "base/event_wait.h"
+#include "io/raw_calls.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
 
