@@ -134,6 +134,15 @@ class Trace(Tree):
             -signal.SIGKILL)
         self.assertEqual(self.call("trace", "-o", output, "--", "no-such-program").returncode, 127)
 
+    def test_a_mistyped_program_leaves_the_file_alone(self):
+        output = self.root / "t.pcapng"
+        output.write_text("yesterday's")
+        for program, status in (("no-such-program", 127), (str(output), 126)):
+            result = self.call("trace", "-o", str(output), "--", program)
+            self.assertEqual(result.returncode, status)
+            self.assertEqual(output.read_text(), "yesterday's")
+            self.assertNotIn("frames", result.stderr)
+
     def test_passes_signals_on(self):
         script = "trap 'echo got it; exit 3' USR1; echo ready; while :; do read x || :; done"
         process = subprocess.Popen(

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "airdma/command.h"
 
@@ -37,6 +38,30 @@ void prepend_library_path(const std::string& directory) {
   ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
 }
 
+static int cannot_start(const std::string& name, int error) {
+  fmt::print(stderr, "airdma: {}: {}\n", name,
+             error == ENOENT ? "program not found" : std::strerror(error));
+  return error == ENOENT ? kExitNotFound : kExitNotExecutable;
+}
+
+std::optional<int> missing_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (::access(name.c_str(), X_OK) == 0) return std::nullopt;
+    return cannot_start(name, errno);
+  }
+  const char* path = std::getenv("PATH");
+  if (path == nullptr) return std::nullopt;  // execvp() has a path of its own
+  int error = ENOENT;
+  std::istringstream directories(path);
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    if (::access(((directory.empty() ? "." : directory) + "/" + name).c_str(), X_OK) == 0) {
+      return std::nullopt;
+    }
+    if (errno == EACCES) error = EACCES;
+  }
+  return cannot_start(name, error);
+}
+
 int exec_command(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
   for (const std::string& argument : command) {
@@ -44,10 +69,7 @@ int exec_command(const std::vector<std::string>& command) {
   }
   arguments.push_back(nullptr);
   ::execvp(arguments[0], arguments.data());
-  const int error = errno;
-  fmt::print(stderr, "airdma: {}: {}\n", command[0],
-             error == ENOENT ? "program not found" : std::strerror(error));
-  return error == ENOENT ? kExitNotFound : kExitNotExecutable;
+  return cannot_start(command[0], errno);
 }
 
 }  // namespace airdma::tool

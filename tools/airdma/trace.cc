@@ -96,6 +96,8 @@ int run_traced(const std::string& output, const std::vector<std::string>& comman
     fmt::print(stderr, "airdma: libraries not found: {}\n", *problem);
     return kExitOwnFailure;
   }
+  // Before the file is replaced: a mistyped name must not cost the trace of yesterday.
+  if (const auto status = missing_program(command[0])) return *status;
   const std::string path = std::filesystem::absolute(output).string();
   if (!create_trace(path)) return kExitOwnFailure;
 
