@@ -21,7 +21,8 @@ inline constexpr const char* kLibraries[] = {"libibverbs.so.1", "librdmacm.so.1"
 /// Puts the folder in front of this process's LD_LIBRARY_PATH.
 void prepend_library_path(const std::string& directory);
 
-/// Whether exec_command would find a program to start; prints why not and gives the exit status due.
+/// Whether exec_command would find a program to start; prints why not and gives the exit status
+/// due.
 [[nodiscard]] std::optional<int> missing_program(const std::string& name);
 
 /// Becomes `command`; returns only on failure, with a message printed and the exit status due.
