@@ -2,6 +2,8 @@
 // Event channels: queues of events, with a descriptor that is readable while there are some.
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -135,13 +137,15 @@ void await_handover(std::unique_lock<std::mutex>& lock, const rdma_event_channel
 
 // How long the end of a channel waits for its reader, and what that one needs from the beginning of
 // its call to its sleep.
-constexpr int kMostReaderLooks = 200;
-constexpr long kFallAsleepNs = 1'000'000;
+constexpr int kMostReaderLooks = 2000;
+constexpr long kFallAsleepNs = 2'000'000;
+
+bool thread_lives(pid_t thread) { return ::tgkill(::getpid(), thread, 0) == 0; }
 
 bool reader_is_away(const rdma_event_channel* handle) {
   const Channel* channel = control().channels.find(handle);
-  return channel != nullptr && channel->reader_away != std::thread::id() &&
-         channel->reader_away != std::this_thread::get_id();
+  return channel != nullptr && channel->reader_away != 0 && channel->reader_away != ::gettid() &&
+         thread_lives(channel->reader_away);
 }
 
 // An event thread tells the main thread of an event, and that one destroys the channel and exits:
@@ -162,9 +166,7 @@ void await_reader(std::unique_lock<std::mutex>& lock, const rdma_event_channel* 
 /// The live channel behind a handle, whose reader the calling thread is.
 Channel* channel_to_read(const rdma_event_channel* handle) {
   Channel* channel = control().channels.find(handle);
-  if (channel != nullptr && channel->reader_away == std::this_thread::get_id()) {
-    channel->reader_away = {};
-  }
+  if (channel != nullptr && channel->reader_away == ::gettid()) channel->reader_away = 0;
   return channel;
 }
 
@@ -272,7 +274,7 @@ Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     await_handover(lock, handle);
     if (control().channels.find(handle) == nullptr) return fail(EINVAL);
     if (Event* next = take_event(*channel)) {
-      channel->reader_away = std::this_thread::get_id();
+      channel->reader_away = ::gettid();
       *event = &next->pub;
       return {};
     }

@@ -18,6 +18,8 @@
 //                               kClosed                  kDisconnecting --> kDisconnected
 #pragma once
 
+#include <sys/types.h>
+
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
@@ -29,7 +31,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/object_pool.h"
@@ -71,7 +72,7 @@ struct Channel {
   io::EventCounter counter;  // as many as `queue` has, but for those below and taken ones
   std::deque<Event*> queue;
   unsigned void_tokens = 0;     // events that were dropped after a thread had taken their count
-  std::thread::id reader_away;  // has fetched an event and not come back for the next one
+  pid_t reader_away = 0;  // thread that fetched an event and has not come back for the next one
 
   rdma_event_channel* handle() { return &pub; }
 };
