@@ -15,6 +15,7 @@ namespace {
 // False when the call's result is final.
 bool slept(EventWait& wait) {
   if (wait.state != EventWait::State::kWanted) return false;
+  while (wait.fd == EventWait::kForEver) ::pause();
   char byte = 0;
   const ssize_t got = ::read(wait.fd, &byte, 1);
   // End of file: the channel was destroyed under this thread, and nothing of it may be touched.

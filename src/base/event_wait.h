@@ -17,6 +17,9 @@ struct EventWait {
     kDone,    // that was done: `error` is 0 or the errno of read(2)
   };
 
+  /// In place of a descriptor: nothing will come.
+  static constexpr int kForEver = -1;
+
   State state = State::kFresh;
   int fd = -1;
   int error = 0;

@@ -170,6 +170,16 @@ Channel* channel_to_read(const rdma_event_channel* handle) {
   return channel;
 }
 
+/// The channel is not there (any more). A thread that had begun to sleep on it goes on sleeping, as
+/// with a kernel's channel: rping's event thread would end the program with a failure.
+Status channel_gone() {
+  EventWait* wait = EventWait::current;
+  if (wait == nullptr || wait->state != EventWait::State::kDone) return fail(EINVAL);
+  wait->state = EventWait::State::kWanted;
+  wait->fd = EventWait::kForEver;
+  return fail(EINPROGRESS, "wait");
+}
+
 /// Takes a count from the channel. A call that waits by EventWait does not block in here, and keeps
 /// the lock, because its program may destroy the channel meanwhile; one that blocks gives it up.
 Status take_count(Channel& channel, std::unique_lock<std::mutex>& lock) {
@@ -269,7 +279,7 @@ Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
   std::unique_lock lock(control().mutex);
   while (true) {
     Channel* channel = channel_to_read(handle);
-    if (channel == nullptr) return fail(EINVAL);
+    if (channel == nullptr) return channel_gone();
     if (auto taken = take_count(*channel, lock); !taken) return taken;
     await_handover(lock, handle);
     if (control().channels.find(handle) == nullptr) return fail(EINVAL);
