@@ -31,16 +31,31 @@ bool within_host(const io::TcpSocket& socket) {
   return local.is_loopback() || local.same_host(socket.peer_address().unmapped());
 }
 
-std::size_t max_ulpdu(const io::TcpSocket& socket, bool markers) {
-  if (within_host(socket)) return kLocalUlpdu;
-  std::size_t room = socket.segment_size();
+std::size_t bounded(std::size_t fpdu_bytes) {
+  const std::size_t whole_words = fpdu_bytes & ~std::size_t{3};
+  return std::clamp(whole_words - std::min(whole_words, kFramingBytes), kLeastUlpdu, kLocalUlpdu);
+}
+
+std::size_t segment_ulpdu(const FpduRoom& room) {
+  std::size_t bytes = room.segment_bytes;
   // A marker of four bytes in each 512 of the stream, and one more for an unlucky start.
-  if (markers) room -= std::min(room, 4 * (room / 512 + 1));
-  room = (room & ~std::size_t{3}) - std::min(room, kFramingBytes);
-  return std::clamp(room, kLeastUlpdu, kLocalUlpdu);
+  if (room.markers) bytes -= std::min(bytes, 4 * (bytes / 512 + 1));
+  return bounded(bytes);
 }
 
 }  // namespace
+
+std::size_t max_ulpdu(const FpduRoom& room, const FpduLimit& limit) {
+  switch (limit.kind) {
+    case FpduLimit::Kind::kAutomatic:
+      return room.within_host || room.peer_takes_large ? kLocalUlpdu : segment_ulpdu(room);
+    case FpduLimit::Kind::kSegment:
+      return segment_ulpdu(room);
+    case FpduLimit::Kind::kBytes:
+      return bounded(limit.bytes);
+  }
+  return segment_ulpdu(room);
+}
 
 iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiator,
                                   const io::TcpSocket& socket) {
@@ -50,7 +65,12 @@ iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiato
   params.send_markers = agreement.send_markers;
   params.ird = agreement.ird;
   params.ord = agreement.ord;
-  params.max_ulpdu = max_ulpdu(socket, agreement.send_markers);
+  params.receive_markers = agreement.receive_markers;
+  params.max_ulpdu = max_ulpdu({.within_host = within_host(socket),
+                                .peer_takes_large = agreement.large_fpdus,
+                                .markers = agreement.send_markers,
+                                .segment_bytes = socket.segment_size()},
+                               mpa_settings().fpdu);
   params.rtr = convert(agreement.rtr);
   return params;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/mpa_settings.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
 #include "verbs/internal.h"
@@ -189,6 +190,7 @@ Result<Depths> depths_of(const Id& id, const rdma_conn_param& param) {
 
 mpa::Offer offer_for(const Id& id, const Depths& depths) {
   mpa::Offer offer;
+  runtime::mpa_settings().apply(offer);
   offer.ird = depths.responder_resources;
   offer.ord = depths.initiator_depth;
   offer.max_ird = id.device->max_responder_resources;

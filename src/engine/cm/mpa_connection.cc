@@ -34,13 +34,35 @@ bool asks_for_crc(CrcPolicy policy) {
 
 std::uint16_t depth_field(std::uint16_t depth) { return std::min(depth, kMpaDepthNotNegotiated); }
 
-/// The cheapest frame for both ends first: a WRITE needs neither a receive nor a READ slot.
-Rtr preferred_rtr(const wire::MpaEnhanced& choice) {
-  if (!choice.peer_to_peer) return Rtr::kNone;
-  if (choice.rtr_write) return Rtr::kWrite;
-  if (choice.rtr_read) return Rtr::kRead;
-  if (choice.rtr_send) return Rtr::kSend;
+// Peer: the reserved flag in which the kernel's siw says that it takes FPDUs of more than one TCP
+// segment, and which others ignore (RFC 5044 7.1). docs/decisions/0005.
+constexpr std::uint8_t kLargeFpdus = 0x8;
+
+std::uint8_t reserved_flags(const Offer& offer) { return offer.large_fpdus ? kLargeFpdus : 0; }
+
+/// The wished one if it is offered, else the cheapest for both ends: a WRITE needs neither a
+/// receive nor a READ slot.
+Rtr chosen_rtr(const Request& request, std::optional<Rtr> wish) {
+  if (wish == Rtr::kNone) return Rtr::kNone;
+  if (wish == Rtr::kSend && request.rtr_send) return Rtr::kSend;
+  if (wish == Rtr::kRead && request.rtr_read) return Rtr::kRead;
+  if (request.rtr_write) return Rtr::kWrite;
+  if (request.rtr_read) return Rtr::kRead;
+  if (request.rtr_send) return Rtr::kSend;
   return Rtr::kNone;
+}
+
+/// The request's word; what a reply may pick from is the same.
+wire::MpaEnhanced offered(const Offer& offer) {
+  wire::MpaEnhanced word;
+  word.ird = depth_field(offer.ird);
+  word.ord = depth_field(offer.ord);
+  word.peer_to_peer = offer.peer_to_peer && offer.rtr != Rtr::kNone;
+  if (!word.peer_to_peer) return word;
+  word.rtr_send = offer.rtr == Rtr::kSend;
+  word.rtr_write = !offer.rtr || offer.rtr == Rtr::kWrite;
+  word.rtr_read = !offer.rtr || offer.rtr == Rtr::kRead;
+  return word;
 }
 
 wire::MpaFrame reply_to(const Request& request) {
@@ -53,9 +75,7 @@ wire::MpaFrame reply_to(const Request& request) {
 
 // A peer that was told no depth cannot keep to one: it may have as many READs outstanding as there
 // are resources for.
-std::uint16_t unannounced_ird(const Offer& offer) {
-  return std::max(offer.ird, offer.max_ird);
-}
+std::uint16_t unannounced_ird(const Offer& offer) { return std::max(offer.ird, offer.max_ird); }
 
 }  // namespace
 
@@ -84,15 +104,10 @@ Initiator::Initiator(const Offer& offer, Bytes private_data) : offer_(offer) {
   request.kind = wire::MpaFrameKind::kRequest;
   request.revision = offer.revision;
   request.crc = asks_for_crc(offer.crc);
+  request.markers = offer.markers;
+  request.reserved = reserved_flags(offer);
   request.private_data = private_data;
-  if (offer.revision >= 2) {
-    request.enhanced = wire::MpaEnhanced{.ird = depth_field(offer.ird),
-                                         .ord = depth_field(offer.ord),
-                                         .peer_to_peer = offer.peer_to_peer,
-                                         .rtr_send = false,
-                                         .rtr_write = offer.peer_to_peer,
-                                         .rtr_read = offer.peer_to_peer};
-  }
+  if (offer.revision >= 2) request.enhanced = offered(offer);
   transmit_ = bytes_of(request);
   if (transmit_.empty()) fail(SetupError::kBadLength);
 }
@@ -121,6 +136,8 @@ void Initiator::on_reply(const wire::MpaFrame& reply) {
   agreement_.revision = reply.revision;
   agreement_.crc = reply.crc || asks_for_crc(offer_.crc);
   agreement_.send_markers = reply.markers;
+  agreement_.receive_markers = offer_.markers;
+  agreement_.large_fpdus = (reply.reserved & kLargeFpdus) != 0;
   agreement_.ird = offer_.ird;
   agreement_.ord = offer_.ord;
   state_ = SetupState::kEstablished;
@@ -143,10 +160,13 @@ void Initiator::agree_depths(const wire::MpaEnhanced& theirs) {
 }
 
 void Initiator::agree_rtr(const wire::MpaEnhanced& theirs) {
-  if (!theirs.peer_to_peer || !offer_.peer_to_peer) return;
-  wire::MpaEnhanced both = theirs;
-  both.rtr_send = false;  // never offered
-  agreement_.rtr = preferred_rtr(both);
+  const wire::MpaEnhanced ours = offered(offer_);
+  if (!theirs.peer_to_peer || !ours.peer_to_peer) return;
+  Request both;
+  both.rtr_send = ours.rtr_send && theirs.rtr_send;
+  both.rtr_write = ours.rtr_write && theirs.rtr_write;
+  both.rtr_read = ours.rtr_read && theirs.rtr_read;
+  agreement_.rtr = chosen_rtr(both, std::nullopt);
   if (agreement_.rtr == Rtr::kNone) fail(SetupError::kNoMatchingRtr);
 }
 
@@ -169,13 +189,18 @@ void Responder::on_request(const wire::MpaFrame& frame) {
   request_.revision = frame.revision;
   request_.crc = frame.crc;
   request_.markers = frame.markers;
+  request_.large_fpdus = (frame.reserved & kLargeFpdus) != 0;
   request_.private_data.assign(frame.private_data.begin(), frame.private_data.end());
   if (frame.enhanced) {
     request_.enhanced = true;
     request_.ird = frame.enhanced->ird;
     request_.ord = frame.enhanced->ord;
-    request_.rtr = preferred_rtr(*frame.enhanced);
-    request_.peer_to_peer = request_.rtr != Rtr::kNone;
+    if (frame.enhanced->peer_to_peer) {
+      request_.rtr_send = frame.enhanced->rtr_send;
+      request_.rtr_write = frame.enhanced->rtr_write;
+      request_.rtr_read = frame.enhanced->rtr_read;
+    }
+    request_.peer_to_peer = request_.rtr_send || request_.rtr_write || request_.rtr_read;
   }
   state_ = SetupState::kRequested;
 }
@@ -186,28 +211,36 @@ void Responder::accept(const Offer& offer, Bytes private_data) {
     reject({});
     return fail(SetupError::kCrcMismatch);
   }
-  agreement_.revision = request_.revision;
-  agreement_.crc = request_.crc || offer.crc == CrcPolicy::kRequire;
-  agreement_.send_markers = request_.markers;
-  agreement_.enhanced = request_.enhanced;
-  agreement_.rtr = request_.rtr;
-  agreement_.ird = request_.enhanced ? offer.ird : unannounced_ird(offer);
-  agreement_.ord = offer.ord;
+  agree_on(offer);
   wire::MpaFrame reply = reply_to(request_);
   reply.crc = agreement_.crc;
+  reply.markers = offer.markers;
+  reply.reserved = reserved_flags(offer);
   reply.private_data = private_data;
   if (reply.enhanced) {
-    agree_depths(offer);
     reply.enhanced = wire::MpaEnhanced{.ird = depth_field(agreement_.ird),
                                        .ord = depth_field(agreement_.ord),
-                                       .peer_to_peer = request_.peer_to_peer,
-                                       .rtr_send = request_.rtr == Rtr::kSend,
-                                       .rtr_write = request_.rtr == Rtr::kWrite,
-                                       .rtr_read = request_.rtr == Rtr::kRead};
+                                       .peer_to_peer = agreement_.rtr != Rtr::kNone,
+                                       .rtr_send = agreement_.rtr == Rtr::kSend,
+                                       .rtr_write = agreement_.rtr == Rtr::kWrite,
+                                       .rtr_read = agreement_.rtr == Rtr::kRead};
   }
   transmit_ = bytes_of(reply);
   state_ = SetupState::kEstablished;
   if (transmit_.empty()) fail(SetupError::kBadLength);
+}
+
+void Responder::agree_on(const Offer& offer) {
+  agreement_.revision = request_.revision;
+  agreement_.crc = request_.crc || offer.crc == CrcPolicy::kRequire;
+  agreement_.send_markers = request_.markers;
+  agreement_.receive_markers = offer.markers;
+  agreement_.large_fpdus = request_.large_fpdus;
+  agreement_.enhanced = request_.enhanced;
+  agreement_.rtr = chosen_rtr(request_, offer.rtr);
+  agreement_.ird = request_.enhanced ? offer.ird : unannounced_ird(offer);
+  agreement_.ord = offer.ord;
+  if (request_.enhanced) agree_depths(offer);
 }
 
 // RFC 6581 9.1: the responder's ORD may not exceed the initiator's IRD, and its IRD should be

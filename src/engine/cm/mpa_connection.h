@@ -35,6 +35,11 @@ struct Offer {
   std::uint8_t revision = 2;
   CrcPolicy crc = CrcPolicy::kPrefer;
   bool peer_to_peer = true;  // initiator: offer an RTR frame so that the responder may send first
+  /// Initiator: the only RTR frame on offer, instead of WRITE and READ. Responder: the one it takes
+  /// if it is offered, instead of the cheapest; kNone turns every offer down.
+  std::optional<Rtr> rtr = std::nullopt;
+  bool markers = false;      // demand markers in what the peer sends
+  bool large_fpdus = false;  // say that FPDUs of more than a TCP segment are welcome
   std::uint16_t ird = 0;
   std::uint16_t ord = 0;
   std::uint16_t max_ird = kDefaultMaxIrd;  // ird is raised up to this when the peer's ord is more
@@ -44,11 +49,13 @@ struct Offer {
 struct Agreement {
   std::uint8_t revision = 2;
   bool crc = false;
-  bool send_markers = false;  // the peer demands markers in what we send
-  bool enhanced = false;      // IRD and ORD were exchanged
-  std::uint16_t ird = 0;      // READs the peer may have outstanding with us
-  std::uint16_t ord = 0;      // READs we may have outstanding with the peer
-  Rtr rtr = Rtr::kNone;       // the initiator sends it first, the responder waits for it
+  bool send_markers = false;     // the peer demands markers in what we send
+  bool receive_markers = false;  // we demand them in what it sends
+  bool large_fpdus = false;      // the peer welcomes FPDUs of more than a TCP segment
+  bool enhanced = false;         // IRD and ORD were exchanged
+  std::uint16_t ird = 0;         // READs the peer may have outstanding with us
+  std::uint16_t ord = 0;         // READs we may have outstanding with the peer
+  Rtr rtr = Rtr::kNone;          // the initiator sends it first, the responder waits for it
 };
 
 /// What a request says, as the passive side's program is shown it.
@@ -56,9 +63,12 @@ struct Request {
   std::uint8_t revision = 2;
   bool crc = false;
   bool markers = false;
+  bool large_fpdus = false;
   bool enhanced = false;
-  bool peer_to_peer = false;
-  Rtr rtr = Rtr::kNone;   // the frame we choose among those offered
+  bool peer_to_peer = false;  // some RTR frame is on offer
+  bool rtr_send = false;      // which ones
+  bool rtr_write = false;
+  bool rtr_read = false;
   std::uint16_t ird = 0;  // the initiator's; valid when enhanced
   std::uint16_t ord = 0;
   std::vector<std::byte> private_data;
@@ -155,6 +165,7 @@ class Responder {
 
  private:
   void on_request(const wire::MpaFrame& frame);
+  void agree_on(const Offer& offer);
   void agree_depths(const Offer& offer);
   void fail(SetupError error);
 

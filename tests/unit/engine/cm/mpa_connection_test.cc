@@ -331,5 +331,94 @@ TEST(MpaConnection, NotesMarkersAndIgnoresReservedBits) {
   EXPECT_EQ(responder.take_transmit(), reply("1002000400010001"));
 }
 
+/// Runs both sides against each other, without private data.
+struct Both {
+  Both(const Offer& active, const Offer& passive) : initiator(active, {}) {
+    const auto asked = initiator.take_transmit();
+    EXPECT_EQ(responder.on_bytes(asked), asked.size());
+    responder.accept(passive, {});
+    const auto answer = responder.take_transmit();
+    EXPECT_EQ(initiator.on_bytes(answer), answer.size());
+  }
+  Initiator initiator;
+  Responder responder;
+};
+
+TEST(MpaConnection, EachSideDemandsItsOwnMarkers) {
+  for (const bool active : {false, true}) {
+    for (const bool passive : {false, true}) {
+      const Both both({.markers = active}, {.markers = passive});
+      EXPECT_EQ(both.initiator.agreement().receive_markers, active);
+      EXPECT_EQ(both.responder.agreement().send_markers, active);
+      EXPECT_EQ(both.responder.agreement().receive_markers, passive);
+      EXPECT_EQ(both.initiator.agreement().send_markers, passive);
+    }
+  }
+}
+
+TEST(MpaConnection, LargeFpdusAreWelcomedPerSide) {
+  for (const bool active : {false, true}) {
+    for (const bool passive : {false, true}) {
+      const Both both({.large_fpdus = active}, {.large_fpdus = passive});
+      EXPECT_EQ(both.responder.agreement().large_fpdus, active);
+      EXPECT_EQ(both.initiator.agreement().large_fpdus, passive);
+    }
+  }
+  Initiator initiator({.crc = CrcPolicy::kOff, .peer_to_peer = false, .large_fpdus = true}, {});
+  EXPECT_EQ(initiator.take_transmit(), request("1802000400000000"));
+}
+
+TEST(MpaConnection, RtrFollowsBothWishes) {
+  const struct {
+    std::optional<Rtr> active, passive;
+    Rtr agreed;
+  } cases[] = {
+      {std::nullopt, std::nullopt, Rtr::kWrite}, {std::nullopt, Rtr::kRead, Rtr::kRead},
+      {std::nullopt, Rtr::kSend, Rtr::kWrite},   {std::nullopt, Rtr::kNone, Rtr::kNone},
+      {Rtr::kWrite, std::nullopt, Rtr::kWrite},  {Rtr::kRead, std::nullopt, Rtr::kRead},
+      {Rtr::kSend, std::nullopt, Rtr::kSend},    {Rtr::kNone, std::nullopt, Rtr::kNone},
+      {Rtr::kSend, Rtr::kWrite, Rtr::kSend},     {Rtr::kRead, Rtr::kWrite, Rtr::kRead},
+      {Rtr::kRead, Rtr::kNone, Rtr::kNone},      {Rtr::kNone, Rtr::kRead, Rtr::kNone},
+      {Rtr::kWrite, Rtr::kRead, Rtr::kWrite},
+  };
+  for (const auto& one : cases) {
+    const Both both({.rtr = one.active}, {.rtr = one.passive});
+    EXPECT_EQ(both.initiator.state(), SetupState::kEstablished);
+    EXPECT_EQ(both.initiator.agreement().rtr, one.agreed);
+    EXPECT_EQ(both.responder.agreement().rtr, one.agreed);
+  }
+}
+
+TEST(MpaConnection, CrcPoliciesMeet) {
+  using enum CrcPolicy;
+  const struct {
+    CrcPolicy active, passive;
+    SetupState ends;  // at the initiator
+    bool crc;
+  } cases[] = {
+      {kOff, kOff, SetupState::kEstablished, false},
+      {kOff, kPrefer, SetupState::kEstablished, false},
+      {kOff, kRequire, SetupState::kEstablished, true},
+      {kOff, kRefuse, SetupState::kEstablished, false},
+      {kPrefer, kOff, SetupState::kEstablished, true},
+      {kPrefer, kPrefer, SetupState::kEstablished, true},
+      {kPrefer, kRequire, SetupState::kEstablished, true},
+      {kPrefer, kRefuse, SetupState::kRejected, false},
+      {kRequire, kOff, SetupState::kEstablished, true},
+      {kRequire, kRefuse, SetupState::kRejected, false},
+      {kRefuse, kOff, SetupState::kEstablished, false},
+      {kRefuse, kPrefer, SetupState::kEstablished, false},
+      {kRefuse, kRequire, SetupState::kFailed, false},
+      {kRefuse, kRefuse, SetupState::kEstablished, false},
+  };
+  for (const auto& one : cases) {
+    const Both both({.crc = one.active}, {.crc = one.passive});
+    EXPECT_EQ(both.initiator.state(), one.ends);
+    if (one.ends != SetupState::kEstablished) continue;
+    EXPECT_EQ(both.initiator.agreement().crc, one.crc);
+    EXPECT_EQ(both.responder.agreement().crc, one.crc);
+  }
+}
+
 }  // namespace
 }  // namespace airdma::mpa
