@@ -2,8 +2,11 @@
 #include "runtime/completion_queue.h"
 
 #include <fcntl.h>
+#include <time.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "base/event_wait.h"
 #include "runtime/progress.h"
@@ -16,6 +19,15 @@ namespace {
 constexpr std::size_t kDriveDirectly = 4;
 // A polling thread serves the other streams of the process once in so many empty polls.
 constexpr std::uint32_t kServeOthersEvery = 16;
+
+std::uint64_t read_clock(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+CompletionTime time_now() { return {read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_REALTIME)}; }
 
 }  // namespace
 
@@ -91,17 +103,18 @@ Result<void*> CompletionChannel::pop() {
 void CompletionChannel::purge(void* entry) {
   std::lock_guard lock(mutex_);
   const auto removed = std::erase(entries_, entry);
-  for (std::size_t i = 0; i < removed; ++i)
-    [[maybe_unused]] const bool taken = counter_.consume_if_any();
+  for (std::size_t i = 0; i < removed; ++i) [[maybe_unused]]
+    const bool taken = counter_.consume_if_any();
 }
 
 // --- CompletionQueue ---
 
-CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionChannel* channel, void* entry)
-    : capacity_(std::max(capacity, 1u)),
-      channel_(channel),
+CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionChannel* channel, void* entry,
+                                 CompletionQueueOptions options)
+    : channel_(channel),
       entry_(entry),
-      ring_(new Entry[capacity_]) {
+      options_(options),
+      ring_(std::max(capacity, 1u), options.timed) {
   if (channel_ != nullptr) channel_->enroll(this);
 }
 
@@ -109,61 +122,97 @@ CompletionQueue::~CompletionQueue() {
   if (channel_ != nullptr) channel_->withdraw(this);
 }
 
+std::uint32_t CompletionQueue::capacity() {
+  std::lock_guard lock(lock_);
+  return ring_.capacity();
+}
+
+Status CompletionQueue::resize(std::uint32_t capacity) {
+  // The memory is got, and the old one given back, outside the lock.
+  CompletionRing ring(std::max(capacity, 1u), options_.timed);
+  std::lock_guard lock(lock_);
+  if (ring_.size() > ring.capacity()) return fail(EINVAL, "resize");
+  ring.take_over(ring_);
+  std::swap(ring_, ring);
+  return {};
+}
+
+// With the lock: times are in the order of the queue.
+bool CompletionQueue::accept(const CompletionRing::Entry& entry) {
+  if (overrun_) return false;
+  if (ring_.full()) {
+    if (!options_.ignores_overrun) return false;
+    while (ring_.full()) release(ring_.pop(nullptr));
+  }
+  ring_.push(entry, options_.timed ? time_now() : CompletionTime{});
+  update_available();
+  return true;
+}
+
+bool CompletionQueue::take_notification(bool solicited) {
+  const bool notify =
+      notify_ == NotifyMode::kAny || (notify_ == NotifyMode::kSolicited && solicited);
+  if (notify) notify_ = NotifyMode::kNone;
+  return notify;
+}
+
 bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* position,
                            std::atomic<std::uint64_t>* released) {
-  bool notify = false;
-  bool overflow = false;
-  bool accepted = false;
-  {
-    lock_.lock();
-    accepted = !overrun_ && tail_ - head_ < capacity_;
-    if (accepted) {
-      ring_[tail_++ % capacity_] = {completion, released};
-      if (position != nullptr) *position = tail_;
-      available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_release);
-      notify = notify_ == NotifyMode::kAny ||
-               (notify_ == NotifyMode::kSolicited && completion.solicited);
-      if (notify) notify_ = NotifyMode::kNone;
-    } else {
-      overflow = !overrun_;
-      overrun_ = true;
-    }
-    lock_.unlock();
-  }
+  lock_.lock();
+  const bool accepted = accept({completion, released});
+  if (accepted && position != nullptr) *position = ring_.tail();
+  const bool notify = accepted && take_notification(completion.solicited);
+  const bool overflow = !accepted && !overrun_;
+  if (overflow) overrun_ = true;
+  lock_.unlock();
   if (notify && channel_ != nullptr) channel_->push(entry_);
-  if (overflow && overflow_handler_ != nullptr) overflow_handler_(overflow_context_);
+  if (overflow) {
+    if (overflow_handler_ != nullptr) overflow_handler_(overflow_context_);
+    fail_members();
+  }
   return accepted;
 }
 
-bool CompletionQueue::seen(std::uint64_t position) {
-  lock_.lock();
-  // discard() moves later completions to earlier positions; an empty queue has kept none back.
-  const bool taken = head_ >= position || head_ == tail_;
-  lock_.unlock();
-  return taken;
+// None of them can report any more. The caller may hold the transport of one and members_mutex_, so
+// this happens later, on the progress thread, when the queue itself may be gone.
+void CompletionQueue::fail_members() {
+  const auto progress = Progress::start();
+  if (!progress) return;  // then each fails at its next completion
+  std::lock_guard lock(list_mutex_);
+  for (const Member& member : members_) {
+    (*progress)->defer([weak = member.queue_pair->weak_from_this()] {
+      if (const auto queue_pair = weak.lock()) queue_pair->fail_soon();
+    });
+  }
 }
 
-int CompletionQueue::take(int count, model::Completion* out) {
+bool CompletionQueue::seen(std::uint64_t position) {
+  std::lock_guard lock(lock_);
+  // discard() moves later completions to earlier positions; an empty queue has kept none back.
+  return ring_.head() >= position || ring_.empty();
+}
+
+int CompletionQueue::take(int count, model::Completion* out, CompletionTime* times) {
   lock_.lock();
   int taken = 0;
-  while (taken < count && head_ != tail_) {
-    const Entry& entry = ring_[head_++ % capacity_];
+  while (taken < count && !ring_.empty()) {
+    const auto entry = ring_.pop(times != nullptr ? times + taken : nullptr);
     release(entry);
     out[taken++] = entry.completion;
   }
-  available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_relaxed);
-  const bool broken = overrun_ && head_ == tail_;
+  update_available();
+  const bool broken = overrun_ && ring_.empty();
   lock_.unlock();
   return taken == 0 && broken && count > 0 ? -1 : taken;
 }
 
-int CompletionQueue::poll(int count, model::Completion* out) {
+int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* times) {
   if (available_.load(std::memory_order_acquire) == 0) {
     drive_transport();
   } else {
     empty_polls_.store(0, std::memory_order_relaxed);
   }
-  return take(count, out);
+  return take(count, out, times);
 }
 
 void CompletionQueue::drive_transport() {
@@ -215,14 +264,14 @@ void CompletionQueue::note_silent_write() {
 
 bool CompletionQueue::take_overdue_notification() {
   lock_.lock();
-  const bool overdue = notify_ == NotifyMode::kAny && (head_ != tail_ || silent_write_);
+  const bool overdue = notify_ == NotifyMode::kAny && (!ring_.empty() || silent_write_);
   if (overdue) notify_ = NotifyMode::kNone;
   lock_.unlock();
   return overdue;
 }
 
 void CompletionQueue::attach(QueuePair* queue_pair) {
-  std::lock_guard lock(members_mutex_);
+  std::scoped_lock lock(members_mutex_, list_mutex_);
   for (Member& member : members_) {
     if (member.queue_pair == queue_pair) {
       ++member.roles;
@@ -233,7 +282,7 @@ void CompletionQueue::attach(QueuePair* queue_pair) {
 }
 
 void CompletionQueue::detach(QueuePair* queue_pair) {
-  std::lock_guard lock(members_mutex_);
+  std::scoped_lock lock(members_mutex_, list_mutex_);
   for (auto member = members_.begin(); member != members_.end(); ++member) {
     if (member->queue_pair != queue_pair) continue;
     if (--member->roles == 0) members_.erase(member);
@@ -242,19 +291,13 @@ void CompletionQueue::detach(QueuePair* queue_pair) {
 }
 
 void CompletionQueue::discard(Qpn qpn) {
-  lock_.lock();
-  std::uint64_t kept = head_;
-  for (std::uint64_t i = head_; i != tail_; ++i) {
-    const Entry entry = ring_[i % capacity_];
-    if (entry.completion.qpn == qpn) {
-      release(entry);
-    } else {
-      ring_[kept++ % capacity_] = entry;
-    }
-  }
-  tail_ = kept;
-  available_.store(static_cast<std::uint32_t>(tail_ - head_), std::memory_order_release);
-  lock_.unlock();
+  std::lock_guard lock(lock_);
+  ring_.filter([qpn](const CompletionRing::Entry& entry) {
+    const bool keep = entry.completion.qpn != qpn;
+    if (!keep) release(entry);
+    return keep;
+  });
+  update_available();
 }
 
 }  // namespace airdma::runtime

@@ -13,6 +13,7 @@
 #include "base/spin_lock.h"
 #include "io/fd.h"
 #include "model/completion.h"
+#include "runtime/completion_ring.h"
 
 namespace airdma::runtime {
 
@@ -50,19 +51,29 @@ class CompletionChannel {
 
 enum class NotifyMode : std::uint8_t { kNone, kSolicited, kAny };
 
+struct CompletionQueueOptions {
+  bool timed = false;  // each completion gets its time
+  /// The program promises that the queue is never overrun: a completion that finds no room takes
+  /// the place of the oldest one, and nothing fails.
+  bool ignores_overrun = false;
+};
+
 class CompletionQueue {
  public:
   /// `capacity` >= 1 entries. `channel` may be null; `entry` is what is pushed to it.
-  CompletionQueue(std::uint32_t capacity, CompletionChannel* channel, void* entry);
+  CompletionQueue(std::uint32_t capacity, CompletionChannel* channel, void* entry,
+                  CompletionQueueOptions options = {});
   ~CompletionQueue();
 
-  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint32_t capacity();
+  /// Keeps what is queued. EINVAL when that is more than `capacity`.
+  Status resize(std::uint32_t capacity);
 
   // Producers (queue pairs).
   /// False when the queue was or is overrun: the completion is lost, and the first time
-  /// `on_overflow` (set below) is called. `position`, if given, names the completion to seen().
-  /// `released`, if given, is raised by one when the program takes the completion or discard()
-  /// removes it.
+  /// `on_overflow` (set below) is called and all queue pairs of the queue fail. `position`, if
+  /// given, names the completion to seen(). `released`, if given, is raised by one when the program
+  /// takes the completion or discard() removes it.
   bool push(const model::Completion& completion, std::uint64_t* position = nullptr,
             std::atomic<std::uint64_t>* released = nullptr);
   /// Whether the program has taken the completion that got this position.
@@ -71,8 +82,8 @@ class CompletionQueue {
   // Consumer.
   /// Moves up to `count` completions to `out`; returns how many, or -1 after an overrun (when all
   /// that was queued before it has been taken). An empty queue makes the transport work first, on
-  /// this thread.
-  int poll(int count, model::Completion* out);
+  /// this thread. `times`, if given, has room for as many; a queue without times leaves it alone.
+  int poll(int count, model::Completion* out, CompletionTime* times = nullptr);
   /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
   /// Arming for any completion is not weakened by arming for solicited ones.
   void request_notify(bool solicited_only);
@@ -97,23 +108,21 @@ class CompletionQueue {
   void discard(Qpn qpn);
 
  private:
-  int take(int count, model::Completion* out);
+  int take(int count, model::Completion* out, CompletionTime* times);
+  bool accept(const CompletionRing::Entry& entry);
+  bool take_notification(bool solicited);
+  void fail_members();
   void drive_transport();
-
-  const std::uint32_t capacity_;
-  CompletionChannel* channel_;
-  void* entry_;
-  SpinLock lock_;
-  struct Entry {
-    model::Completion completion;
-    std::atomic<std::uint64_t>* released = nullptr;  // the queue pair's, which discards at its end
-  };
-  static void release(const Entry& entry) {
+  static void release(const CompletionRing::Entry& entry) {
     if (entry.released != nullptr) entry.released->fetch_add(1, std::memory_order_release);
   }
-  std::unique_ptr<Entry[]> ring_;
-  std::uint64_t head_ = 0;
-  std::uint64_t tail_ = 0;
+  void update_available() { available_.store(ring_.size(), std::memory_order_release); }
+
+  CompletionChannel* channel_;
+  void* entry_;
+  const CompletionQueueOptions options_;
+  SpinLock lock_;
+  CompletionRing ring_;
   bool overrun_ = false;
   NotifyMode notify_ = NotifyMode::kNone;
   bool silent_write_ = false;  // since it was armed
@@ -126,7 +135,10 @@ class CompletionQueue {
   };
 
   std::atomic<std::uint32_t> empty_polls_{0};  // in a row
+  // Held while the members are driven; a change of the list takes the second one too, which alone
+  // is enough to read it.
   std::mutex members_mutex_;
+  std::mutex list_mutex_;
   std::vector<Member> members_;
   Progress* progress_ = nullptr;
 };

@@ -70,7 +70,7 @@ Result<ssize_t> query_gid_table(ibv_context* context, ibv_gid_entry* entries, si
 Status query_pkey(ibv_context* context, uint8_t port_num, int index, __be16* pkey);
 /// Index of `pkey` (network byte order) in the table; ENOENT (as EINVAL would hide it) if none.
 Result<int> get_pkey_index(ibv_context* context, uint8_t port_num, __be16 pkey);
-/// Clock of the device; EOPNOTSUPP where it has none.
+/// Clock of the device: what completions are stamped with, split into seconds and nanoseconds.
 Status query_rt_values(ibv_context* context, ibv_values_ex* values);
 
 /// Blocks until an asynchronous event is there (EAGAIN on a non-blocking async_fd, EINTR).
@@ -141,6 +141,9 @@ Status destroy_comp_channel(ibv_comp_channel* channel);
 /// `comp_vector` < num_comp_vectors, else EINVAL.
 Result<ibv_cq*> create_cq(ibv_context* context, int cqe, void* cq_context,
                           ibv_comp_channel* channel, int comp_vector);
+/// The same with functions for ibv_start_poll and ibv_wc_read_*. EOPNOTSUPP for fields and flags
+/// that the device has not (VLAN, flow tag, tag matching), EINVAL for unknown attributes and for a
+/// parent domain, which none of its domains is.
 Result<ibv_cq_ex*> create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 /// At least `cqe` entries from now on. EINVAL below what it holds.
 Status resize_cq(ibv_cq* cq, int cqe);

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "verbs/api.h"
+#include "verbs/completion_queue.h"
 #include "verbs/limits.h"
 #include "verbs/state.h"
 
@@ -20,12 +21,12 @@ void on_overflow(void* opaque) {
   cq.context->events->push(event);
 }
 
-void fill(Cq& cq, State& all, int cqe, void* cq_context) {
+void fill(Cq& cq, State& all, const CqRequest& request) {
   cq.pub.context = cq.context->handle();
   cq.pub.channel = cq.channel != nullptr ? &cq.channel->pub : nullptr;
-  cq.pub.cq_context = cq_context;
+  cq.pub.cq_context = request.cq_context;
   cq.pub.handle = ++all.next_handle;
-  cq.pub.cqe = cqe;
+  cq.pub.cqe = request.cqe;
   pthread_mutex_init(&cq.pub.mutex, nullptr);
   pthread_cond_init(&cq.pub.cond, nullptr);
 }
@@ -100,17 +101,17 @@ Status destroy_comp_channel(ibv_comp_channel* handle) {
   return {};
 }
 
-Result<ibv_cq*> create_cq(ibv_context* context_handle, int cqe, void* cq_context,
-                          ibv_comp_channel* channel_handle, int comp_vector) {
+Result<Cq*> make_cq(ibv_context* context_handle, const CqRequest& request) {
   if (find_object(context_handle) == nullptr) return fail(EINVAL);
-  if (cqe <= 0 || cqe > kMaxCompletions) return fail(EINVAL);
-  if (comp_vector < 0 || comp_vector >= context_handle->num_comp_vectors) return fail(EINVAL);
+  if (request.cqe <= 0 || request.cqe > kMaxCompletions) return fail(EINVAL);
+  const int vector = request.comp_vector;
+  if (vector < 0 || vector >= context_handle->num_comp_vectors) return fail(EINVAL);
   State& all = state();
   std::lock_guard lock(all.control);
   Context* context = all.contexts.find(context_handle);
   Channel* channel = nullptr;
-  if (channel_handle != nullptr) {
-    channel = all.channels.find(channel_handle);
+  if (request.channel != nullptr) {
+    channel = all.channels.find(request.channel);
     if (channel == nullptr || channel->pub.context != context_handle) return fail(EINVAL);
   }
   if (context == nullptr) return fail(EINVAL);
@@ -118,8 +119,8 @@ Result<ibv_cq*> create_cq(ibv_context* context_handle, int cqe, void* cq_context
   if (cq == nullptr) return fail(ENOMEM);
   try {
     cq->queue = std::make_unique<runtime::CompletionQueue>(
-        static_cast<std::uint32_t>(cqe), channel != nullptr ? channel->queue.get() : nullptr,
-        &cq->pub);
+        static_cast<std::uint32_t>(request.cqe),
+        channel != nullptr ? channel->queue.get() : nullptr, &cq->pub, request.options);
   } catch (...) {
     all.cqs.destroy(cq);
     throw;
@@ -128,8 +129,29 @@ Result<ibv_cq*> create_cq(ibv_context* context_handle, int cqe, void* cq_context
   cq->context = context;
   cq->channel = channel;
   if (channel != nullptr) ++channel->pub.refcnt;
-  fill(*cq, all, cqe, cq_context);
-  return &cq->pub;
+  fill(*cq, all, request);
+  return cq;
+}
+
+Result<ibv_cq*> create_cq(ibv_context* context, int cqe, void* cq_context,
+                          ibv_comp_channel* channel, int comp_vector) {
+  const auto cq = make_cq(
+      context,
+      {.cqe = cqe, .cq_context = cq_context, .channel = channel, .comp_vector = comp_vector});
+  if (!cq) return std::unexpected(cq.error());
+  return &(*cq)->pub;
+}
+
+Status resize_cq(ibv_cq* handle, int cqe) {
+  if (find_object(handle) == nullptr) return fail(EINVAL);
+  if (cqe <= 0 || cqe > kMaxCompletions) return fail(EINVAL);
+  State& all = state();
+  std::lock_guard lock(all.control);  // two at once would leave the number of one in `cqe`
+  Cq* cq = all.cqs.find(handle);
+  if (cq == nullptr) return fail(EINVAL);
+  if (Status resized = cq->queue->resize(static_cast<std::uint32_t>(cqe)); !resized) return resized;
+  cq->pub.cqe = cqe;
+  return {};
 }
 
 void tear_down(Cq& cq, bool wait) {

@@ -8,9 +8,12 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -20,6 +23,7 @@
 #include "base/ids.h"
 #include "base/object_pool.h"
 #include "base/process_global.h"
+#include "base/spin_lock.h"
 #include "io/fd.h"
 #include "model/memory.h"
 #include "runtime/completion_queue.h"
@@ -73,8 +77,39 @@ struct EventLedger {
   [[nodiscard]] bool settled() const { return delivered == acked; }
 };
 
+/// Held from ibv_start_poll to ibv_end_poll: the fields of the completion that is being read are
+/// the queue's. A thread that starts a batch within its own is told so and does not wait for
+/// itself.
+class BatchLock {
+ public:
+  /// False when this thread holds it.
+  bool acquire() {
+    const pthread_t self = ::pthread_self();
+    for (int spins = 0;; ++spins) {
+      pthread_t expected = kNobody;
+      if (owner_.compare_exchange_strong(expected, self, std::memory_order_acquire)) return true;
+      if (expected == self) return false;
+      spins < 128 ? cpu_relax() : static_cast<void>(::sched_yield());
+    }
+  }
+  void release() { owner_.store(kNobody, std::memory_order_release); }
+  [[nodiscard]] bool held() const { return owner_.load(std::memory_order_relaxed) != kNobody; }
+
+ private:
+  static constexpr pthread_t kNobody = 0;
+  std::atomic<pthread_t> owner_{kNobody};
+};
+
 struct Cq {
-  ibv_cq pub{};
+  // Programs that made it with ibv_create_cq know the first part only.
+  union {
+    ibv_cq_ex ex{};
+    ibv_cq pub;
+  };
+  // Of the batch that is open:
+  BatchLock batch;
+  model::Completion current;
+  runtime::CompletionTime current_time;
   Context* context = nullptr;
   Channel* channel = nullptr;
   std::unique_ptr<runtime::CompletionQueue> queue;
@@ -89,6 +124,9 @@ struct Cq {
     return completion_events.settled() && async_events.settled();
   }
 };
+
+static_assert(offsetof(ibv_cq, async_events_completed) ==
+              offsetof(ibv_cq_ex, async_events_completed));
 
 /// Turns a queue pair's events into asynchronous events of its context. The queue pair may report
 /// one while it is being destroyed, so it outlives the object it speaks for.

@@ -3,7 +3,7 @@
 //   memory       reg_dmabuf_mr rereg_mr alloc_null_mr advise_mr, windows (alloc_mw bind_mw
 //                dealloc_mw), device memory (alloc_dm free_dm reg_dm_mr), thread and parent
 //                domains (alloc_td dealloc_td alloc_parent_domain), import_* unimport_*
-//   completion   create_cq_ex resize_cq modify_cq query_rt_values
+//   completion   modify_cq
 //   queue pairs  create_qp_ex open_qp qp_to_qp_ex modify_qp_rate_limit query_qp_data_in_order
 //                set_ece query_ece
 //   queues       *_srq create_srq_ex get_srq_num post_srq_recv post_srq_ops, open_xrcd
@@ -55,10 +55,7 @@ void unimport_dm(ibv_dm*) {}
 
 // Completion.
 
-Result<ibv_cq_ex*> create_cq_ex(ibv_context*, ibv_cq_init_attr_ex*) { return unsupported(); }
-Status resize_cq(ibv_cq*, int) { return unsupported(); }
 Status modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return unsupported(); }
-Status query_rt_values(ibv_context*, ibv_values_ex*) { return unsupported(); }
 
 // Queue pairs.
 

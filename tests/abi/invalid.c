@@ -95,11 +95,27 @@ static void cm_calls(void) {
   rdma_freeaddrinfo(NULL);
 }
 
+static void extended_queue(struct ibv_context* context) {
+  struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_EX_WITH_CVLAN};
+  struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+  struct ibv_poll_cq_attr poll = {0};
+  struct ibv_cq_ex* cq;
+
+  FAILS_WITH_NULL(EOPNOTSUPP, ibv_create_cq_ex(context, &attr));
+  attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+  cq = ibv_create_cq_ex(context, &attr);
+  CHECK(cq != NULL);
+  if (!cq) return;
+  CHECK(ibv_start_poll(cq, &poll) == ENOENT);
+  CHECK(ibv_resize_cq(ibv_cq_ex_to_cq(cq), 2) == 0 && cq->cqe >= 2);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+  CHECK(ibv_query_rt_values_ex(context, &values) == 0 && values.raw_clock.tv_sec > 0);
+}
+
 // A real device: inline functions through the slots, and the exported one with the small struct.
 static void slots(void) {
   struct ibv_device** list = ibv_get_device_list(NULL);
   struct ibv_context* context = list && list[0] ? ibv_open_device(list[0]) : NULL;
-  struct ibv_cq_init_attr_ex cq_attr = {.cqe = 1};
   struct verbs_context* extended;
   unsigned char small[64];
   struct ibv_port_attr attr;
@@ -121,7 +137,7 @@ static void slots(void) {
     FAILS_WITH_NULL(EOPNOTSUPP, ibv_alloc_null_mr(pd));
     CHECK(ibv_dealloc_pd(pd) == 0);
   }
-  FAILS_WITH_NULL(EOPNOTSUPP, ibv_create_cq_ex(context, &cq_attr));
+  extended_queue(context);
   CHECK(ibv_close_device(context) == 0);
   ibv_free_device_list(list);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <thread>
@@ -142,6 +144,109 @@ TEST_F(CompletionTest, TooManyAcksDoNoHarm) {
   ibv_cq* cq = make_cq(8);
   ack_cq_events(cq, 5);
   EXPECT_EQ(error_of(destroy_cq(cq)), 0);
+}
+
+TEST_F(CompletionTest, Resizing) {
+  ibv_cq* cq = make_cq(2);
+  ibv_qp* qp = make_loaded_qp(cq, 4);
+  EXPECT_EQ(error_of(resize_cq(cq, 4)), 0);
+  EXPECT_EQ(cq->cqe, 4);
+  EXPECT_EQ(to_state(qp, IBV_QPS_ERR), 0);
+  EXPECT_EQ(error_of(resize_cq(cq, 3)), EINVAL);  // it holds 4
+  for (const int size : {0, -1, kMaxCompletions + 1}) {
+    EXPECT_EQ(error_of(resize_cq(cq, size)), EINVAL) << size;
+  }
+  EXPECT_EQ(cq->cqe, 4);
+  EXPECT_EQ(error_of(resize_cq(cq, kMaxCompletions)), 0);
+  EXPECT_EQ(cq->cqe, kMaxCompletions);
+  EXPECT_EQ(drain(cq).size(), 4u);
+  EXPECT_EQ(error_of(resize_cq(cq, 1)), 0);
+  EXPECT_EQ(error_of(resize_cq(nullptr, 1)), EINVAL);
+  EXPECT_EQ(error_of(destroy_qp(qp)), 0);
+  EXPECT_EQ(error_of(destroy_cq(cq)), 0);
+  EXPECT_EQ(error_of(resize_cq(cq, 1)), EINVAL);
+}
+
+TEST_F(CompletionTest, AnOverrunTakesAllQueuePairsOfTheQueueToError) {
+  ibv_cq* cq = make_cq(1);
+  ibv_qp* bystander = make_qp(cq);
+  ASSERT_EQ(to_init(bystander), 0);
+  ibv_cq* elsewhere = make_cq(4);
+  ibv_qp_init_attr attr = wanted(cq);
+  attr.recv_cq = elsewhere;
+  ibv_qp* half = *create_qp(pd_, &attr);
+  ASSERT_EQ(to_init(half), 0);
+  ASSERT_EQ(receive(half, 5), 0);
+  ibv_qp* qp = make_loaded_qp(cq, 3);
+  EXPECT_EQ(to_state(qp, IBV_QPS_ERR), 0);
+  while (state_of(bystander) != IBV_QPS_ERR || state_of(half) != IBV_QPS_ERR) {
+    std::this_thread::yield();
+  }
+  ibv_wc wc{};
+  while (poll_cq(elsewhere, 1, &wc) == 0) std::this_thread::yield();
+  EXPECT_EQ(wc.wr_id, 5u);
+  EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(poll_cq(elsewhere, 1, &wc), 0);  // that queue is well
+}
+
+TEST_F(CompletionTest, QueuesOnOneChannelAreToldApart) {
+  ibv_comp_channel* channel = *create_comp_channel(context_);
+  ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+  ibv_cq* cqs[3];
+  ibv_qp* qps[3];
+  for (int i = 0; i < 3; ++i) {
+    cqs[i] = make_cq(8, channel);
+    qps[i] = make_loaded_qp(cqs[i], 2);
+    EXPECT_EQ(req_notify_cq(cqs[i], 0), 0);
+  }
+  for (const int i : {2, 0}) EXPECT_EQ(to_state(qps[i], IBV_QPS_ERR), 0);
+  ibv_cq* found = nullptr;
+  void* opaque = nullptr;
+  for (const int i : {2, 0}) {
+    EXPECT_TRUE(readable(channel->fd));
+    ASSERT_EQ(error_of(get_cq_event(channel, &found, &opaque)), 0);
+    EXPECT_EQ(found, cqs[i]);
+  }
+  EXPECT_FALSE(readable(channel->fd));
+  EXPECT_EQ(error_of(get_cq_event(channel, &found, &opaque)), EAGAIN);
+  ack_cq_events(cqs[2], 1);
+  ack_cq_events(cqs[0], 1);
+}
+
+TEST_F(CompletionTest, SolicitedOnlyIsToldOfErrors) {
+  ibv_comp_channel* channel = *create_comp_channel(context_);
+  ibv_cq* cq = make_cq(8, channel);
+  ibv_qp* qp = make_loaded_qp(cq, 1);
+  EXPECT_EQ(req_notify_cq(cq, 1), 0);
+  ASSERT_TRUE(find_object(cq)->queue->push({.wr_id = 9}));
+  EXPECT_FALSE(readable(channel->fd));  // neither solicited nor an error
+  EXPECT_EQ(to_state(qp, IBV_QPS_ERR), 0);
+  EXPECT_TRUE(readable(channel->fd));
+}
+
+TEST_F(CompletionTest, EdgesOfAChannelTellOfEachEvent) {
+  ibv_comp_channel* channel = *create_comp_channel(context_);
+  ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+  ASSERT_GE(epoll, 0);
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+  ASSERT_EQ(::epoll_ctl(epoll, EPOLL_CTL_ADD, channel->fd, &event), 0);
+  ibv_cq* cq = make_cq(8, channel);
+  EXPECT_EQ(::epoll_wait(epoll, &event, 1, 0), 0);
+  for (int i = 0; i < 2; ++i) {
+    // The second edge comes although the first event has not been fetched.
+    EXPECT_EQ(req_notify_cq(cq, 0), 0);
+    ASSERT_TRUE(find_object(cq)->queue->push({}));
+    EXPECT_EQ(::epoll_wait(epoll, &event, 1, 0), 1);
+    EXPECT_EQ(::epoll_wait(epoll, &event, 1, 0), 0);
+  }
+  ibv_cq* found = nullptr;
+  void* opaque = nullptr;
+  EXPECT_EQ(error_of(get_cq_event(channel, &found, &opaque)), 0);
+  EXPECT_EQ(error_of(get_cq_event(channel, &found, &opaque)), 0);
+  EXPECT_EQ(error_of(get_cq_event(channel, &found, &opaque)), EAGAIN);
+  ack_cq_events(cq, 2);
+  ::close(epoll);
 }
 
 TEST_F(CompletionTest, OverrunMakesOneAsyncEventAndFailsThePoll) {

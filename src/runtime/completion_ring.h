@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// The entries of a completion queue, and when each of them came if the program wants to know. Not
+// thread-safe: the queue's lock guards it. Positions count entries since creation, whatever the
+// size of the ring becomes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "model/completion.h"
+
+namespace airdma::runtime {
+
+/// When a completion was put into its queue, in nanoseconds: of CLOCK_MONOTONIC, which counts as
+/// the device's clock, and of CLOCK_REALTIME.
+struct CompletionTime {
+  std::uint64_t device_ns = 0;
+  std::uint64_t wallclock_ns = 0;
+};
+
+class CompletionRing {
+ public:
+  struct Entry {
+    model::Completion completion;
+    std::atomic<std::uint64_t>* released = nullptr;  // the queue pair's, which discards at its end
+  };
+
+  /// `capacity` >= 1 entries. Throws std::bad_alloc.
+  CompletionRing(std::uint32_t capacity, bool timed)
+      : capacity_(capacity),
+        mask_(slots_for(capacity) - 1),
+        entries_(allocate<Entry>(mask_ + 1)),
+        times_(timed ? allocate<CompletionTime>(mask_ + 1) : nullptr) {}
+
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
+  [[nodiscard]] bool empty() const { return head_ == tail_; }
+  [[nodiscard]] bool full() const { return size() >= capacity_; }
+  [[nodiscard]] bool timed() const { return times_ != nullptr; }
+  [[nodiscard]] std::uint64_t head() const { return head_; }
+  [[nodiscard]] std::uint64_t tail() const { return tail_; }
+
+  /// Room there must be. `time` is looked at by a timed ring only.
+  void push(const Entry& entry, const CompletionTime& time) {
+    const std::uint64_t slot = tail_++ & mask_;
+    entries_[slot] = entry;
+    if (times_) times_[slot] = time;
+  }
+  /// The oldest entry, and its time if the ring is timed and `time` is given. There must be one.
+  Entry pop(CompletionTime* time) {
+    const std::uint64_t slot = head_++ & mask_;
+    if (times_ && time != nullptr) *time = times_[slot];
+    return entries_[slot];
+  }
+  /// Keeps the entries that `keep(entry)` is true of, in their order.
+  template <class Keep>
+  void filter(Keep keep) {
+    std::uint64_t kept = head_;
+    for (std::uint64_t i = head_; i != tail_; ++i) {
+      if (!keep(entries_[i & mask_])) continue;
+      entries_[kept & mask_] = entries_[i & mask_];
+      if (times_) times_[kept & mask_] = times_[i & mask_];
+      ++kept;
+    }
+    tail_ = kept;
+  }
+  /// Takes the place of `old`: the same entries at the same positions. They must fit, and both
+  /// rings be timed or neither.
+  void take_over(const CompletionRing& old) {
+    head_ = old.head_;
+    tail_ = old.tail_;
+    for (std::uint64_t i = head_; i != tail_; ++i) {
+      entries_[i & mask_] = old.entries_[i & old.mask_];
+      if (times_) times_[i & mask_] = old.times_[i & old.mask_];
+    }
+  }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  template <class T>
+  using Array = std::unique_ptr<T[], Free>;
+
+  static std::uint64_t slots_for(std::uint32_t capacity) {
+    std::uint64_t slots = 1;
+    while (slots < capacity) slots *= 2;
+    return slots;
+  }
+  /// Zeroed, and untouched until it is used: of a deep queue that stays short little is resident.
+  template <class T>
+  static Array<T> allocate(std::uint64_t count) {
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    void* memory = std::calloc(count, sizeof(T));
+    if (memory == nullptr) throw std::bad_alloc();
+    return Array<T>(static_cast<T*>(memory));
+  }
+
+  std::uint32_t capacity_;
+  std::uint64_t mask_;
+  Array<Entry> entries_;
+  Array<CompletionTime> times_;
+  std::uint64_t head_ = 0;
+  std::uint64_t tail_ = 0;
+};
+
+}  // namespace airdma::runtime

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// What the two ways to create a completion queue share.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "base/result.h"
+#include "runtime/completion_queue.h"
+#include "verbs/state.h"
+
+namespace airdma::verbs {
+
+struct CqRequest {
+  int cqe = 0;
+  void* cq_context = nullptr;
+  ibv_comp_channel* channel = nullptr;  // may be null
+  int comp_vector = 0;
+  runtime::CompletionQueueOptions options{};
+};
+
+/// EINVAL for what is no size, channel or vector of the context.
+Result<Cq*> make_cq(ibv_context* context, const CqRequest& request);
+
+}  // namespace airdma::verbs
