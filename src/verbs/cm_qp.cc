@@ -13,7 +13,8 @@
 namespace airdma::cm {
 namespace {
 
-constexpr model::AccessMask kPeerAccess = model::kAccessRemoteWrite | model::kAccessRemoteRead;
+constexpr model::AccessMask kPeerAccess =
+    model::kAccessRemoteWrite | model::kAccessRemoteRead | model::kAccessRemoteAtomic;
 
 /// What create_qp makes and destroy_qp takes away.
 struct Parts {

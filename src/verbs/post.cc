@@ -17,6 +17,7 @@ namespace {
 using model::QpState;
 using model::SendOpcode;
 
+constexpr std::uint64_t kAtomicBytes = 8;
 constexpr unsigned kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
@@ -28,9 +29,9 @@ int check_opcode(std::uint32_t opcode) {
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
     case IBV_WR_RDMA_READ:
-      return 0;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return 0;
     case IBV_WR_LOCAL_INV:
     case IBV_WR_BIND_MW:
     case IBV_WR_SEND_WITH_INV:
@@ -44,6 +45,10 @@ int check_opcode(std::uint32_t opcode) {
 
 bool carries_immediate(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+bool is_atomic(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 /// Sum of the lengths; false for a list that cannot be or a message that is too long.
@@ -71,8 +76,10 @@ int check_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t& total) {
   if (const int error = check_opcode(raw_value(wr.opcode)); error != 0) return error;
   if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
   if (!sum_lengths(wr.sg_list, wr.num_sge, qp.cap.max_send_sge, total)) return EINVAL;
+  if (is_atomic(wr.opcode) && total != kAtomicBytes) return EINVAL;
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;
-  if (wr.opcode == IBV_WR_RDMA_READ || total > qp.cap.max_inline_data) return EINVAL;
+  if (wr.opcode == IBV_WR_RDMA_READ || is_atomic(wr.opcode) || total > qp.cap.max_inline_data)
+    return EINVAL;
   return 0;
 }
 
@@ -85,7 +92,12 @@ void fill_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t total, model::
   wqe.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   wqe.length = static_cast<std::uint32_t>(total);
   if (carries_immediate(wr.opcode)) wqe.immediate = wr.imm_data;
-  if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) {
+  if (is_atomic(wr.opcode)) {
+    wqe.rkey = Stag(wr.wr.atomic.rkey);
+    wqe.remote_addr = wr.wr.atomic.remote_addr;
+    wqe.compare_add = wr.wr.atomic.compare_add;
+    wqe.swap = wr.wr.atomic.swap;
+  } else if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) {
     wqe.rkey = Stag(wr.wr.rdma.rkey);
     wqe.remote_addr = wr.wr.rdma.remote_addr;
   }

@@ -75,7 +75,8 @@ void fill(ibv_device_attr& attr, const Device& device) {
   attr.max_qp_rd_atom = kMaxReads;
   attr.max_qp_init_rd_atom = kMaxReads;
   attr.max_res_rd_atom = kMaxReads * kMaxQueuePairs;
-  attr.atomic_cap = IBV_ATOMIC_NONE;
+  // They are the processor's own instructions: atomic to everything that shares the memory.
+  attr.atomic_cap = IBV_ATOMIC_GLOB;
   attr.max_pkeys = kPkeyTableLength;
   attr.phys_port_cnt = 1;
 }

@@ -176,7 +176,7 @@ enum class AtomicOperation : std::uint8_t { kFetchAdd = 0, kCompareSwap = 2 };
 struct AtomicRequest {
   AtomicOperation operation = AtomicOperation::kFetchAdd;
   std::uint32_t request_id = 0;
-  Stag stag;
+  Stag stag{};
   std::uint64_t tagged_offset = 0;
   std::uint64_t add_or_swap_data = 0;
   std::uint64_t add_or_swap_mask = 0;

@@ -23,7 +23,8 @@ inline constexpr PdId kPd{7};
 inline constexpr PdId kOtherPd{8};
 inline constexpr Stag kKey{0x1234};  // every right
 inline constexpr model::AccessMask kAllRights =
-    model::kAccessLocalWrite | model::kAccessRemoteWrite | model::kAccessRemoteRead;
+    model::kAccessLocalWrite | model::kAccessRemoteWrite | model::kAccessRemoteRead |
+    model::kAccessRemoteAtomic;
 
 /// Memory of one side: bytes that start at a made-up address, published under one key.
 class Buffer {
@@ -60,6 +61,8 @@ struct Post {
   std::vector<model::Sge> sges{};
   std::uint64_t remote_addr = 0;
   Stag rkey = kKey;
+  std::uint64_t compare_add = 0;
+  std::uint64_t swap = 0;
   std::uint32_t immediate = 0;
   bool signaled = true;
   bool solicited = false;
@@ -87,6 +90,8 @@ class Side {
     wqe.immediate = post.immediate;
     wqe.rkey = post.rkey;
     wqe.remote_addr = post.remote_addr;
+    wqe.compare_add = post.compare_add;
+    wqe.swap = post.swap;
     if (post.inlined) {
       wqe.inlined = true;
       wqe.length = static_cast<std::uint32_t>(post.inline_data.size());

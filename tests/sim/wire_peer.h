@@ -47,6 +47,20 @@ inline std::vector<std::byte> read_request(const wire::SegmentHeader& header,
   return fpdu(header, payload);
 }
 
+inline std::vector<std::byte> atomic_request(const wire::SegmentHeader& header,
+                                             const wire::AtomicRequest& request) {
+  std::byte payload[wire::kAtomicRequestBytes];
+  (void)wire::emit_atomic_request(payload, request);
+  return fpdu(header, payload);
+}
+
+inline std::vector<std::byte> atomic_response(const wire::SegmentHeader& header,
+                                              const wire::AtomicResponse& response) {
+  std::byte payload[wire::kAtomicResponseBytes];
+  (void)wire::emit_atomic_response(payload, response);
+  return fpdu(header, payload);
+}
+
 inline std::vector<std::byte> terminate(const wire::TerminateMessage& message) {
   std::byte payload[wire::kTerminateMaxBytes];
   const std::size_t bytes = wire::emit_terminate(payload, message);

@@ -19,6 +19,28 @@ constexpr std::size_t kLeastUlpdu = 128;
 constexpr int kMostNudges = 3;
 constexpr int kNudgeBackoff = 5;
 
+// Error types of RDMAP in a Terminate (RFC 5040 4.8).
+constexpr std::uint8_t kRemoteProtection = 1;
+constexpr std::uint8_t kRemoteOperation = 2;
+
+/// Peer: without headers the kernel's siw's "unexpected opcode" and "catastrophic error of the
+/// stream" have the bytes of two causes of RFC 6581 that can only come before anything is asked.
+wire::TerminateCause cause_while_operational(const wire::TerminateMessage& message) {
+  const bool of_setup =
+      message.cause == wire::cause::kMpaInsufficientIrd || message.cause == wire::cause::kMpaNoRtr;
+  if (message.segment_header || !of_setup) return message.cause;
+  return {TerminateLayer::kRdmap, kRemoteOperation, message.cause.code};
+}
+
+/// What a request completes with that the peer refused for this cause.
+WcStatus refused_status(const wire::TerminateCause& cause) {
+  const bool rdmap = cause.layer == TerminateLayer::kRdmap;
+  if (rdmap && cause.type == kRemoteProtection) return WcStatus::kRemoteAccessError;
+  const bool catastrophe = cause == wire::cause::kStreamCatastrophe ||
+                           cause == wire::cause::kGlobalCatastrophe || cause.type == 0;
+  return catastrophe ? WcStatus::kRemoteOperationError : WcStatus::kRemoteInvalidRequest;
+}
+
 }  // namespace
 
 EndpointImpl::EndpointImpl(const EndpointConfig& config, const model::MemoryTable& memory,
@@ -91,7 +113,8 @@ Verdict EndpointImpl::on_segment(Bytes ulpdu, Offender& offender) {
   if (header->ddp_version != wire::kDdpVersion) {
     return header->tagged ? Violation::kTaggedVersion : Violation::kUntaggedVersion;
   }
-  if (!header->tagged && header->queue > QueueNumber::kTerminate) return Violation::kUntaggedQueue;
+  if (!header->tagged && header->queue > QueueNumber::kAtomicResponse)
+    return Violation::kUntaggedQueue;
   if (header->rdmap_version != wire::kRdmapVersion) return Violation::kRdmapVersion;
   const wire::OpcodeInfo* opcode = wire::find_opcode(header->opcode);
   if (opcode == nullptr || opcode->tagged != header->tagged) return Violation::kUnexpectedOpcode;
@@ -119,8 +142,9 @@ Verdict EndpointImpl::dispatch(const wire::OpcodeInfo& opcode, Bytes payload, Of
       on_terminate(payload);
       return {};
     case Opcode::kAtomicRequest:
+      return on_atomic_request(header, payload);
     case Opcode::kAtomicResponse:
-      break;
+      return requester_.on_atomic_response(header, payload);
   }
   return Violation::kUnexpectedOpcode;
 }
@@ -134,22 +158,30 @@ Verdict EndpointImpl::on_read_request(Bytes payload, Offender& offender) {
   return responder_.accept({.header = offender.header, .request = *request});
 }
 
+Verdict EndpointImpl::on_atomic_request(const wire::SegmentHeader& header, Bytes payload) {
+  const auto request = wire::parse_atomic_request(payload);
+  if (!request || payload.size() != wire::kAtomicRequestBytes || !header.last) {
+    return Violation::kMessageLength;
+  }
+  return responder_.accept({.header = header, .request = InboundAtomic{.request = *request}});
+}
+
 // Terminate (RFC 5040 4.8, 7.1): whatever it says, the stream is over and gets no answer.
 
 void EndpointImpl::on_terminate(Bytes payload) {
   failure_ = "the peer sent a Terminate that says nothing";
-  if (const auto message = wire::parse_terminate(payload)) {
+  if (auto message = wire::parse_terminate(payload)) {
+    if (requester_.awaits_answer()) message->cause = cause_while_operational(*message);
     failure_ = wire::describe(message->cause).data();
     blame_by(*message);
   }
   end(StreamRequest::kShutdown);
 }
 
-/// Finds the READ of ours that the peer refused, if it is that.
+/// Finds the READ or atomic of ours that the peer refused, if it is that.
 void EndpointImpl::blame_by(const wire::TerminateMessage& message) {
-  constexpr std::uint8_t kRemoteProtection = 1;
-  constexpr std::uint8_t kRemoteOperation = 2;
   const auto& header = message.segment_header;
+  const WcStatus status = refused_status(message.cause);
   const bool names_read = header && !header->tagged && header->queue == QueueNumber::kReadRequest;
   // Without headers an RDMAP error can only be about a READ while some are outstanding: errors of
   // WRITE are DDP's, apart from rights.
@@ -157,11 +189,10 @@ void EndpointImpl::blame_by(const wire::TerminateMessage& message) {
       !header && message.cause.layer == TerminateLayer::kRdmap &&
       (message.cause.type == kRemoteProtection || message.cause.type == kRemoteOperation);
   if (!names_read && !may_be_read) return;
-  const bool protection =
-      message.cause.layer == TerminateLayer::kRdmap && message.cause.type == kRemoteProtection;
-  requester_.blame_read(
-      names_read ? std::optional(header->msn) : std::nullopt,
-      protection ? WcStatus::kRemoteAccessError : WcStatus::kRemoteOperationError);
+  // Any peer of RFC 5040 knows READs, but atomics may be news to it.
+  const bool may_be_atomic = !names_read && message.cause == wire::cause::kUnexpectedOpcode;
+  if (may_be_atomic && requester_.blame_atomic(status)) return;
+  requester_.blame_read(names_read ? std::optional(header->msn) : std::nullopt, status);
 }
 
 // Sending.
@@ -248,9 +279,11 @@ void EndpointImpl::raise_local_faults() {
   if (state_ != EndpointState::kOperational) return;
   if (responder_.failed()) {
     const InboundRead read = responder_.oldest();
-    const Offender offender{.segment_bytes = read.header.bytes() + wire::kReadRequestBytes,
+    const auto* request = std::get_if<wire::ReadRequest>(&read.request);
+    const std::size_t bytes = request ? wire::kReadRequestBytes : wire::kAtomicRequestBytes;
+    const Offender offender{.segment_bytes = read.header.bytes() + bytes,
                             .header = read.header,
-                            .read_request = read.request};
+                            .read_request = request ? std::optional(*request) : std::nullopt};
     return raise(Violation::kReadWithdrawn, &offender);
   }
   if (const auto violation = requester_.due_fault()) raise(*violation, nullptr);

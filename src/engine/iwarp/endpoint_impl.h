@@ -63,6 +63,7 @@ class EndpointImpl {
   [[nodiscard]] Verdict on_segment(Bytes ulpdu, Offender& offender);
   [[nodiscard]] Verdict dispatch(const wire::OpcodeInfo& opcode, Bytes payload, Offender& offender);
   [[nodiscard]] Verdict on_read_request(Bytes payload, Offender& offender);
+  [[nodiscard]] Verdict on_atomic_request(const wire::SegmentHeader& header, Bytes payload);
   void on_terminate(Bytes payload);
   void blame_by(const wire::TerminateMessage& message);
 
@@ -98,9 +99,9 @@ class EndpointImpl {
   Time nudge_at_{};
   Duration nudge_interval_{};
   int nudges_ = 0;
-  bool stalled_ = false;          // an FPDU waits for a receive
-  bool responder_turn_ = false;   // READ responses and our own messages take turns
-  std::uint64_t produced_ = 0;    // stream bytes given to the driver
+  bool stalled_ = false;         // an FPDU waits for a receive
+  bool responder_turn_ = false;  // READ responses and our own messages take turns
+  std::uint64_t produced_ = 0;   // stream bytes given to the driver
   std::uint64_t transmitted_ = 0;
   mutable EndpointStats stats_;
 };

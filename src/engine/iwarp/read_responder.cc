@@ -3,10 +3,26 @@
 
 #include <algorithm>
 
+#include "engine/iwarp/atomics.h"
+
 namespace airdma::iwarp {
 
 using model::AccessFault;
 using model::Violation;
+
+Violation read_violation(AccessFault fault) {
+  switch (fault) {
+    case AccessFault::kInvalidKey:
+      return Violation::kReadInvalidStag;
+    case AccessFault::kOtherPd:
+      return Violation::kReadOtherStream;
+    case AccessFault::kDenied:
+      return Violation::kReadDenied;
+    case AccessFault::kBounds:
+      return Violation::kReadBounds;
+  }
+  return Violation::kReadInvalidStag;
+}
 
 void ReadResponder::start(std::uint16_t ird) {
   // An RTR READ may come even where no IRD was agreed (RFC 6581 9.2).
@@ -24,24 +40,29 @@ std::optional<Violation> ReadResponder::check(const wire::ReadRequest& request) 
     if ((remote_access_ & model::kAccessRemoteRead) == 0) return Violation::kReadDenied;
     return std::nullopt;
   }
-  switch (pin.error()) {
-    case AccessFault::kInvalidKey:
-      return Violation::kReadInvalidStag;
-    case AccessFault::kOtherPd:
-      return Violation::kReadOtherStream;
-    case AccessFault::kDenied:
-      return Violation::kReadDenied;
-    case AccessFault::kBounds:
-      return Violation::kReadBounds;
-  }
-  return Violation::kReadInvalidStag;
+  return read_violation(pin.error());
 }
 
-Verdict ReadResponder::accept(const InboundRead& read) {
+std::optional<Violation> ReadResponder::check(InboundAtomic& atomic) {
+  if (reads_ == 0) return perform(atomic);
+  const auto pin = pin_atomic(memory_, pd_, remote_access_, atomic.request);
+  return pin ? std::nullopt : std::optional(pin.error());
+}
+
+std::optional<Violation> ReadResponder::perform(InboundAtomic& atomic) const {
+  const auto pin = pin_atomic(memory_, pd_, remote_access_, atomic.request);
+  if (!pin) return pin.error();
+  atomic.original = perform_atomic(pin->data(), atomic.request);
+  return std::nullopt;
+}
+
+Verdict ReadResponder::accept(InboundRead read) {
   if (read.header.msn != expected_msn_) return Violation::kUntaggedMsn;
   if (read.header.message_offset != 0) return Violation::kUntaggedOffset;
   if (queue_.full()) return Violation::kUntaggedNoBuffer;
-  if (const auto violation = check(read.request)) return *violation;
+  const auto violation = std::visit([this](auto& request) { return check(request); }, read.request);
+  if (violation) return *violation;
+  if (std::holds_alternative<wire::ReadRequest>(read.request)) ++reads_;
   expected_msn_ = wire::next(expected_msn_);
   queue_.push(read);
   return {};
@@ -49,7 +70,33 @@ Verdict ReadResponder::accept(const InboundRead& read) {
 
 std::size_t ReadResponder::frame(FpduWriter& writer, const Room& room) {
   if (queue_.empty() || failed_) return 0;
-  const wire::ReadRequest& request = queue_.front().request;
+  if (auto* atomic = std::get_if<InboundAtomic>(&queue_.front().request)) {
+    return frame_atomic(writer, room, *atomic);
+  }
+  return frame_read(writer, room, std::get<wire::ReadRequest>(queue_.front().request));
+}
+
+std::size_t ReadResponder::frame_atomic(FpduWriter& writer, const Room& room,
+                                        InboundAtomic& atomic) {
+  constexpr std::size_t kUlpdu = wire::kUntaggedHeaderBytes + wire::kAtomicResponseBytes;
+  if (!fits(writer, room, kUlpdu)) return 0;
+  if (!atomic.original && perform(atomic)) {
+    failed_ = true;
+    return 0;
+  }
+  std::byte payload[wire::kAtomicResponseBytes];
+  (void)wire::emit_atomic_response(
+      payload, {.request_id = atomic.request.request_id, .original_value = *atomic.original});
+  writer.begin(room.out, kUlpdu);
+  writer.header(wire::untagged_header(wire::Opcode::kAtomicResponse, true, atomic_msn_, 0));
+  writer.append(payload);
+  atomic_msn_ = wire::next(atomic_msn_);
+  queue_.pop();
+  return writer.finish();
+}
+
+std::size_t ReadResponder::frame_read(FpduWriter& writer, const Room& room,
+                                      const wire::ReadRequest& request) {
   const std::size_t remaining = request.read_bytes - offset_;
   const auto payload = segment_payload(writer, room, wire::kTaggedHeaderBytes, remaining);
   if (!payload) return 0;
@@ -68,6 +115,7 @@ std::size_t ReadResponder::frame(FpduWriter& writer, const Room& room) {
   payload_sent_ += *payload;
   if (last) {
     queue_.pop();
+    --reads_;
     offset_ = 0;
   }
   return writer.finish();

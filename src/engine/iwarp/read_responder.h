@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Answers the peer's READs (RFC 5040 5.2) from registered memory, in the order they came.
-// The queue is as long as the IRD that was agreed, so a peer cannot make it grow.
+// Answers the peer's READs (RFC 5040 5.2) and atomics (RFC 7306 5) from registered memory, in the
+// order they came. The queue is as long as the IRD that was agreed, so a peer cannot make it grow.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <variant>
 
 #include "base/ids.h"
 #include "engine/iwarp/bounded_ring.h"
@@ -18,43 +19,63 @@
 
 namespace airdma::iwarp {
 
-/// A READ of the peer's, with the header it came under (a Terminate shows it).
+struct InboundAtomic {
+  wire::AtomicRequest request;
+  std::optional<std::uint64_t> original{};  // once it is done: the value before
+};
+
+/// A READ or atomic of the peer's, with the header it came under (a Terminate shows it).
 struct InboundRead {
   wire::SegmentHeader header;
-  wire::ReadRequest request;
+  std::variant<wire::ReadRequest, InboundAtomic> request;
 };
+
+/// What a refused access means when a READ or an atomic wanted it.
+[[nodiscard]] model::Violation read_violation(model::AccessFault fault);
 
 class ReadResponder {
  public:
   ReadResponder(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access)
       : memory_(memory), pd_(pd), remote_access_(remote_access) {}
 
-  /// ird: READs the peer may have outstanding.
+  /// ird: READs and atomics the peer may have outstanding.
   void start(std::uint16_t ird);
-  /// Checks the request and the whole range it asks for, and takes it into the queue.
-  [[nodiscard]] Verdict accept(const InboundRead& read);
+  /// Checks the request and the whole range it asks for, and takes it into the queue. An atomic is
+  /// done at once unless a READ is before it, which must see what was there before.
+  [[nodiscard]] Verdict accept(InboundRead read);
   [[nodiscard]] bool has_work() const { return !queue_.empty(); }
   /// A response was begun that is not framed to its end.
   [[nodiscard]] bool within_message() const { return offset_ != 0 && !failed_; }
   /// Frames at most one FPDU of the oldest response; bytes written, 0 for want of room or after a
   /// failure.
   [[nodiscard]] std::size_t frame(FpduWriter& writer, const Room& room);
-  /// Set when the memory of the oldest READ was taken away: the stream must end.
+  /// Set when the memory of the oldest request was taken away: the stream must end.
   [[nodiscard]] bool failed() const { return failed_; }
   [[nodiscard]] const InboundRead& oldest() { return queue_.front(); }
-  void clear() { queue_.clear(); }
+  void clear() {
+    queue_.clear();
+    reads_ = 0;
+  }
 
   [[nodiscard]] std::uint64_t payload_sent() const { return payload_sent_; }
 
  private:
   [[nodiscard]] std::optional<model::Violation> check(const wire::ReadRequest& request) const;
+  [[nodiscard]] std::optional<model::Violation> check(InboundAtomic& atomic);
+  [[nodiscard]] std::size_t frame_read(FpduWriter& writer, const Room& room,
+                                       const wire::ReadRequest& request);
+  [[nodiscard]] std::size_t frame_atomic(FpduWriter& writer, const Room& room,
+                                         InboundAtomic& atomic);
+  [[nodiscard]] std::optional<model::Violation> perform(InboundAtomic& atomic) const;
 
   const model::MemoryTable& memory_;
   PdId pd_;
   model::AccessMask remote_access_;
   BoundedRing<InboundRead> queue_;
+  std::size_t reads_ = 0;  // in the queue, the rest are atomics
   wire::Msn expected_msn_ = wire::kFirstMsn;
-  std::uint32_t offset_ = 0;  // bytes of the oldest READ that are framed
+  wire::Msn atomic_msn_ = wire::kFirstMsn;  // of the next Atomic Response
+  std::uint32_t offset_ = 0;                // bytes of the oldest READ that are framed
   bool failed_ = false;
   std::uint64_t payload_sent_ = 0;
 };

@@ -63,6 +63,7 @@ bool Requester::begin() {
       return begin_read(wqe);
     case SendOpcode::kCompareSwap:
     case SendOpcode::kFetchAdd:
+      return begin_atomic(wqe);
     case SendOpcode::kLocalInvalidate:
     case SendOpcode::kBindMw:
       break;
@@ -122,6 +123,8 @@ std::size_t Requester::frame(FpduWriter& writer, const Room& room) {
       return frame_immediate(writer, room, wqe);
     case Stage::kReadRequests:
       return frame_read(writer, room, wqe);
+    case Stage::kAtomicRequest:
+      return frame_atomic(writer, room, wqe);
   }
   return 0;
 }
@@ -214,7 +217,7 @@ std::size_t Requester::frame_read(FpduWriter& writer, const Room& room, const Se
   if (reads_.full()) return 0;
   // Empty pieces need no message, except that a READ of nothing at all is one.
   while (progress_.sge + 1 < wqe.sge_count && wqe.sges[progress_.sge].length == 0) ++progress_.sge;
-  OutstandingRead read{.position = next_, .msn = read_msn_, .sink = {}, .received = 0};
+  OutstandingRead read{.position = next_, .msn = read_msn_};
   if (wqe.sge_count != 0) read.sink = wqe.sges[progress_.sge];
   const std::size_t bytes =
       frame_read_request(writer, room, read, wqe.rkey, wqe.remote_addr + progress_.offset);
@@ -250,8 +253,7 @@ std::size_t Requester::frame_rtr(FpduWriter& writer, const Room& room, Opcode op
   // Kernel siw names STag 1 in these; with a length of zero nobody looks at it.
   constexpr Stag kAnyStag{1};
   if (opcode == Opcode::kReadRequest) {
-    const OutstandingRead read{
-        .position = kNoPosition, .msn = read_msn_, .sink = {.lkey = kAnyStag}, .received = 0};
+    const OutstandingRead read{.msn = read_msn_, .sink = {.lkey = kAnyStag}};
     return frame_read_request(writer, room, read, kAnyStag, 0);
   }
   const bool tagged = opcode == Opcode::kWrite;
@@ -293,7 +295,7 @@ void Requester::report(const SendWqe& wqe, WcStatus status) {
 }
 
 Verdict Requester::on_read_response(const SegmentHeader& header, Bytes payload) {
-  if (reads_.empty()) return Violation::kUnexpectedOpcode;
+  if (reads_.empty() || reads_.front().atomic) return Violation::kUnexpectedOpcode;
   OutstandingRead& read = reads_.front();
   if (header.stag != read.sink.lkey) return Violation::kTaggedInvalidStag;
   if (header.tagged_offset != read.sink.addr + read.received) return Violation::kTaggedBounds;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Send side of one queue pair (RDMAP, RFC 5040 5): turns WQEs into messages, keeps the READs it
-// has outstanding, places their responses, and completes WQEs in the order they were posted.
-// SEND and WRITE complete when TCP has taken their last byte, READ when its last byte is placed.
+// Send side of one queue pair (RDMAP, RFC 5040 5): turns WQEs into messages, keeps the READs and
+// atomics it has outstanding, places their responses, and completes WQEs in the order they were
+// posted. SEND and WRITE complete when TCP has taken their last byte, READ and atomics when their
+// last byte is placed.
 // Not here: what the peer asks of us (target.h, read_responder.h).
 #pragma once
 
@@ -27,7 +28,7 @@ class Requester {
  public:
   Requester(const model::MemoryTable& memory, PdId pd, model::SendQueue& queue, CompletionLog& log);
 
-  /// ord: READs that may be outstanding. max_ulpdu: bytes of the largest ULPDU.
+  /// ord: READs and atomics that may be outstanding. max_ulpdu: bytes of the largest ULPDU.
   void start(std::uint16_t ord, std::size_t max_ulpdu);
 
   /// A WQE is not framed to its end.
@@ -36,14 +37,20 @@ class Requester {
   [[nodiscard]] std::size_t frame(FpduWriter& writer, const Room& room);
   /// Frame the zero-length message of peer-to-peer mode (RFC 6581 9.2). Room for it is certain.
   [[nodiscard]] std::size_t frame_rtr(FpduWriter& writer, const Room& room, wire::Opcode opcode);
+  /// A READ or an atomic is on its way.
+  [[nodiscard]] bool awaits_answer() const { return !reads_.empty(); }
   /// The stream up to this position was taken by TCP.
   void on_transmitted(std::uint64_t position);
   [[nodiscard]] Verdict on_read_response(const wire::SegmentHeader& header, Bytes payload);
+  [[nodiscard]] Verdict on_atomic_response(const wire::SegmentHeader& header, Bytes payload);
 
   /// A mistake of our own program whose turn to complete has come: the stream must end with it.
   [[nodiscard]] std::optional<model::Violation> due_fault() const;
-  /// The READ with this MSN (nothing: the oldest) completes with this status at the next flush().
+  /// The READ or atomic with this MSN (nothing: the oldest) completes with this status at the next
+  /// flush().
   void blame_read(std::optional<wire::Msn> msn, model::WcStatus status);
+  /// The same for the oldest atomic, if there is one.
+  [[nodiscard]] bool blame_atomic(model::WcStatus status);
   /// A message was begun that is not framed to its end.
   [[nodiscard]] bool within_message() const {
     return !fault_ && progress_.active && progress_.stage == Stage::kPayload &&
@@ -65,12 +72,13 @@ class Requester {
     std::uint64_t stream_end = 0;  // complete when TCP has taken the stream up to here
     std::uint16_t reads = 0;       // ... and these READ messages, still to be answered, are
   };
-  /// A READ message on its way. A READ WQE has one per SGE, for RDMAP knows one sink (RFC
-  /// 5040 4.4).
+  /// A READ or atomic message on its way. A READ WQE has one per SGE, for RDMAP knows one sink (RFC
+  /// 5040 4.4). An atomic's sink is the SGEs of its WQE.
   struct OutstandingRead {
     std::uint64_t position = kNoPosition;  // of the WQE; none for an RTR frame
     wire::Msn msn;
-    model::Sge sink;
+    bool atomic = false;
+    model::Sge sink{};
     std::uint32_t received = 0;
   };
   struct Fault {
@@ -78,7 +86,7 @@ class Requester {
     model::WcStatus status = model::WcStatus::kFlushError;
     model::Violation violation = model::Violation::kOperation;
   };
-  enum class Stage : std::uint8_t { kPayload, kImmediate, kReadRequests };
+  enum class Stage : std::uint8_t { kPayload, kImmediate, kReadRequests, kAtomicRequest };
   /// The WQE at next_ while its messages are being framed.
   struct Progress {
     bool active = false;
@@ -91,6 +99,7 @@ class Requester {
   [[nodiscard]] bool begin();
   [[nodiscard]] bool begin_transfer(const model::SendWqe& wqe);
   [[nodiscard]] bool begin_read(const model::SendWqe& wqe);
+  [[nodiscard]] bool begin_atomic(const model::SendWqe& wqe);
   [[nodiscard]] bool readable(const model::SendWqe& wqe) const;
   [[nodiscard]] bool writable(const model::SendWqe& wqe) const;
   bool refuse(model::Violation violation);
@@ -104,6 +113,9 @@ class Requester {
   [[nodiscard]] std::size_t frame_read_request(FpduWriter& writer, const Room& room,
                                                const OutstandingRead& read, Stag source,
                                                std::uint64_t source_offset);
+  [[nodiscard]] std::size_t frame_atomic(FpduWriter& writer, const Room& room,
+                                         const model::SendWqe& wqe);
+  [[nodiscard]] bool scatter_original(const model::SendWqe& wqe, std::uint64_t value) const;
   [[nodiscard]] bool gather(FpduWriter& writer, const model::SendWqe& wqe, std::size_t bytes);
   [[nodiscard]] wire::SegmentHeader payload_header(const model::SendWqe& wqe, bool last) const;
   void payload_done(const model::SendWqe& wqe, std::uint64_t stream_end);
@@ -129,7 +141,8 @@ class Requester {
   std::optional<Fault> fault_;
   std::uint64_t transmitted_ = 0;
   wire::Msn send_msn_ = wire::kFirstMsn;
-  wire::Msn read_msn_ = wire::kFirstMsn;
+  wire::Msn read_msn_ = wire::kFirstMsn;             // of the next READ or atomic
+  wire::Msn atomic_response_msn_ = wire::kFirstMsn;  // that must come next
   std::uint64_t payload_sent_ = 0;
   std::uint64_t payload_received_ = 0;
 };

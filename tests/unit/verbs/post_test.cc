@@ -158,8 +158,7 @@ TEST_F(PostTest, RequestsThatCannotBe) {
   EXPECT_EQ(with([](auto& wr) { set_raw(wr.opcode, 99); }), EINVAL);
   EXPECT_EQ(with([](auto& wr) { set_raw(wr.opcode, -1); }), EINVAL);
   for (const ibv_wr_opcode opcode :
-       {IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_ATOMIC_CMP_AND_SWP,
-        IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND_WITH_INV}) {
+       {IBV_WR_TSO, IBV_WR_DRIVER1, IBV_WR_LOCAL_INV, IBV_WR_BIND_MW, IBV_WR_SEND_WITH_INV}) {
     EXPECT_EQ(with([&](auto& wr) { wr.opcode = opcode; }), EOPNOTSUPP) << opcode;
   }
   EXPECT_TRUE(drain(cq_).empty());
@@ -167,6 +166,32 @@ TEST_F(PostTest, RequestsThatCannotBe) {
                                      IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ}) {
     EXPECT_EQ(with([&](auto& wr) { wr.opcode = opcode; }), 0) << opcode;
     EXPECT_EQ(drain(cq_).size(), 1u);  // makes room for the next
+  }
+}
+
+TEST_F(PostTest, AtomicsAreOfEightBytes) {
+  ASSERT_EQ(to_init(qp_), 0);
+  ASSERT_EQ(to_state(qp_, IBV_QPS_ERR), 0);
+  for (const ibv_wr_opcode opcode : {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    ibv_send_wr wr = sends<1>()[0];
+    wr.opcode = opcode;
+    for (const std::uint32_t length : {0u, 4u, 9u}) {
+      sges_[0].length = length;
+      EXPECT_EQ(post_one(wr), EINVAL) << length;
+    }
+    sges_[0].length = 8;
+    EXPECT_EQ(post_one(wr), 0);
+    ASSERT_EQ(drain(cq_).size(), 1u);
+    wr.send_flags |= IBV_SEND_INLINE;
+    EXPECT_EQ(post_one(wr), EINVAL);
+    wr.send_flags &= ~static_cast<unsigned>(IBV_SEND_INLINE);
+    sges_[0].length = 3;
+    sges_[1].length = 5;
+    wr.num_sge = 2;
+    EXPECT_EQ(post_one(wr), 0);
+    ASSERT_EQ(drain(cq_).size(), 1u);
+    wr.num_sge = 0;
+    EXPECT_EQ(post_one(wr), EINVAL);
   }
 }
 

@@ -129,8 +129,6 @@ void add_header_cases(Cases& all) {
   all.add("TaggedSend", Violation::kUnexpectedOpcode, segment(odd, 1));
   all.add("ResponseWithoutRead", Violation::kUnexpectedOpcode,
           segment(wire::tagged_header(Opcode::kReadResponse, true, kKey, kBase), 4));
-  all.add("AtomicRequest", Violation::kUnexpectedOpcode,
-          segment(wire::untagged_header(Opcode::kAtomicRequest, true, Msn{1}, 0), 52));
 }
 
 void add_write_cases(Cases& all) {
@@ -190,9 +188,8 @@ void add_read_cases(Cases& all) {
   all.add("ReadOfLocal", Violation::kReadDenied, read({kKey, 0, 4, kLocalOnly, kBase}));
   all.add("ReadQpDenies", Violation::kReadDenied, read({kKey, 0, 4, kKey, kBase}),
           model::kAccessRemoteWrite);
-  all.add("ReadMsnSkips", Violation::kUntaggedMsn, [](World& w) {
-    w.feed(sim::read_request(read_header(2), {kKey, 0, 4, kKey, kBase}));
-  });
+  all.add("ReadMsnSkips", Violation::kUntaggedMsn,
+          [](World& w) { w.feed(sim::read_request(read_header(2), {kKey, 0, 4, kKey, kBase})); });
   all.add("ReadTooShort", Violation::kMessageLength, segment(read_header(), 27));
   all.add("ReadTooLong", Violation::kMessageLength, segment(read_header(), 29));
   all.add("TooManyReads", Violation::kUntaggedNoBuffer, [](World& w) {
@@ -202,12 +199,50 @@ void add_read_cases(Cases& all) {
   });
 }
 
+wire::SegmentHeader atomic_header(std::uint32_t msn = 1) {
+  return wire::untagged_header(Opcode::kAtomicRequest, true, Msn{msn}, 0);
+}
+std::function<void(World&)> atomic(Stag stag, std::uint64_t offset) {
+  wire::AtomicRequest request{.stag = stag, .tagged_offset = offset, .add_or_swap_data = 1};
+  return [=](World& w) { w.feed(sim::atomic_request(atomic_header(), request)); };
+}
+
+void add_atomic_cases(Cases& all) {
+  all.add("AtomicUnknownStag", Violation::kReadInvalidStag, atomic(Stag{77}, kBase));
+  all.add("AtomicOtherDomain", Violation::kReadOtherStream, atomic(kForeign, kBase));
+  all.add("AtomicBeyondEnd", Violation::kReadBounds, atomic(kKey, kBase + kSize));
+  all.add("AtomicOfReadOnly", Violation::kReadDenied, atomic(kReadOnly, kBase));
+  all.add("AtomicOfLocal", Violation::kReadDenied, atomic(kLocalOnly, kBase));
+  all.add("AtomicQpDenies", Violation::kReadDenied, atomic(kKey, kBase),
+          model::kAccessRemoteWrite | model::kAccessRemoteRead);
+  all.add("AtomicUnaligned", Violation::kAtomicUnaligned, atomic(kKey, kBase + 4));
+  all.add("AtomicOperation", Violation::kAtomicOperation, [](World& w) {
+    wire::AtomicRequest request{.stag = kKey, .tagged_offset = kBase};
+    request.operation = static_cast<wire::AtomicOperation>(1);
+    w.feed(sim::atomic_request(atomic_header(), request));
+  });
+  all.add("AtomicTooShort", Violation::kMessageLength, segment(atomic_header(), 51));
+  all.add("AtomicTooLong", Violation::kMessageLength, segment(atomic_header(), 53));
+  all.add("AtomicMsnSkips", Violation::kUntaggedMsn, [](World& w) {
+    w.feed(sim::atomic_request(atomic_header(2), {.stag = kKey, .tagged_offset = kBase}));
+  });
+  all.add("TooManyAtomics", Violation::kUntaggedNoBuffer, [](World& w) {
+    w.feed(sim::read_request(read_header(1), {kKey, 0, 4, kKey, kBase}));
+    for (std::uint32_t i = 2; i <= 3; ++i) {
+      w.feed(sim::atomic_request(atomic_header(i), {.stag = kKey, .tagged_offset = kBase}));
+    }
+  });
+  all.add("AtomicResponseWithoutRequest", Violation::kUnexpectedOpcode,
+          segment(wire::untagged_header(Opcode::kAtomicResponse, true, Msn{1}, 0), 12));
+}
+
 std::vector<Case> cases() {
   Cases all;
   add_header_cases(all);
   add_write_cases(all);
   add_send_cases(all);
   add_read_cases(all);
+  add_atomic_cases(all);
   return all.list();
 }
 
@@ -346,7 +381,11 @@ TEST(Violation, LocalMistakesCompleteInTurn) {
        {{kBase, 8, kKey}, {kBase, 8, Stag{77}}},
        Violation::kSendBuffer},
       {"sink not writable", SendOpcode::kRead, {{kBase, 8, kReadOnly}}, Violation::kReadSinkBuffer},
-      {"atomic", SendOpcode::kFetchAdd, {{kBase, 8, kKey}}, Violation::kOperation},
+      {"length of an atomic", SendOpcode::kFetchAdd, {{kBase, 4, kKey}}, Violation::kOperation},
+      {"sink of an atomic",
+       SendOpcode::kFetchAdd,
+       {{kBase, 8, kReadOnly}},
+       Violation::kReadSinkBuffer},
       {"local invalidate", SendOpcode::kLocalInvalidate, {}, Violation::kOperation},
   };
   for (const LocalCase& c : local) {
@@ -426,11 +465,11 @@ TEST(Terminate, NamesTheReadThatWasRefused) {
       {"too many",
        {rfc, wire::cause::kUntaggedNoBuffer, 46, read_header(2), {}},
        flush,
-       WcStatus::kRemoteOperationError},
+       WcStatus::kRemoteInvalidRequest},
       {"no headers", {rfc, wire::cause::kBounds, {}, {}, {}}, WcStatus::kRemoteAccessError, flush},
       {"operation",
        {rfc, wire::cause::kUnexpectedOpcode, {}, {}, {}},
-       WcStatus::kRemoteOperationError,
+       WcStatus::kRemoteInvalidRequest,
        flush},
       {"a write", {rfc, wire::cause::kTaggedBounds, 18, write_header(kKey, 0), {}}, flush, flush},
       {"a denied write", {rfc, wire::cause::kAccess, 18, write_header(kKey, 0), {}}, flush, flush},
