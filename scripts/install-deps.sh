@@ -9,7 +9,8 @@ build="g++ cmake ninja-build libibverbs-dev librdmacm-dev libfmt-dev libcli11-de
 demo="rdmacm-utils"
 test="libgtest-dev libgmock-dev libisal-dev zlib1g-dev tshark perftest qperf ibverbs-utils
       rdmacm-utils iproute2 python3 python3-pyverbs procps strace binutils"
-bench="libbenchmark-dev libisal-dev perftest python3"
+bench="libbenchmark-dev libisal-dev libfabric-dev perftest rdmacm-utils iperf3 ucx-utils iproute2
+       util-linux procps python3"
 fuzz="clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev"
 interop="tshark qemu-system-x86 python3"
 

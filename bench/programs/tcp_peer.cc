@@ -5,14 +5,17 @@
 //   probe                          ns, half round trip of a spin ping-pong in shared memory
 //   latency spin|epoll BYTES N     us, median half round trip of N
 //   stream BYTES_PER_SEND SECONDS  GB/s (decimal), both ends spinning
+//   connections N                  connections/s: N begun at once, awaited, ended by both sides
 //
 // The congestion control is chosen as the library chooses it on local paths.
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,6 +35,8 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kBacklog = 1024;
 
 [[noreturn]] void die(const char* what) {
   std::perror(what);
@@ -71,10 +76,10 @@ void tune(int fd) {
   }
 }
 
-/// Forks: `server` runs in the child with the accepted socket, `client` here. Returns what the
-/// client returned, once the child has ended well.
+/// Forks: `server` runs in the child with a listening socket, `client` here with its address.
+/// Returns what the client returned, once the child has ended well.
 template <class Server, class Client>
-double with_connection(Server server, Client client) {
+double with_listener(Server server, Client client) {
   const int listener = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
   sockaddr_in name{};
   name.sin_family = AF_INET;
@@ -82,23 +87,17 @@ double with_connection(Server server, Client client) {
   socklen_t length = sizeof name;
   auto* raw = reinterpret_cast<sockaddr*>(&name);
   check(bind(listener, raw, length), "bind");
-  check(listen(listener, 1), "listen");
+  check(listen(listener, kBacklog), "listen");
   check(getsockname(listener, raw, &length), "getsockname");
   const pid_t child = check(fork(), "fork");
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     pin(true);
-    const int fd = check(accept(listener, nullptr, nullptr), "accept");
-    tune(fd);
-    server(fd);
+    server(listener);
     std::_Exit(0);
   }
   pin(false);
-  const int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
-  check(connect(fd, raw, length), "connect");
-  tune(fd);
-  const double result = client(fd);
-  close(fd);
+  const double result = client(name);
   int status = 0;
   check(waitpid(child, &status, 0), "waitpid");
   if (status != 0) {
@@ -106,6 +105,25 @@ double with_connection(Server server, Client client) {
     std::_Exit(1);
   }
   return result;
+}
+
+/// The same with one connection: both get a connected socket.
+template <class Server, class Client>
+double with_connection(Server server, Client client) {
+  const auto accept_one = [&](int listener) {
+    const int fd = check(accept(listener, nullptr, nullptr), "accept");
+    tune(fd);
+    server(fd);
+  };
+  const auto connect_one = [&](const sockaddr_in& name) {
+    const int fd = check(socket(AF_INET, SOCK_STREAM, 0), "socket");
+    check(connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name), "connect");
+    tune(fd);
+    const double result = client(fd);
+    close(fd);
+    return result;
+  };
+  return with_listener(accept_one, connect_one);
 }
 
 /// One recv or send that does not block: bytes, 0 when it would have, -1 at the end.
@@ -198,6 +216,79 @@ double stream(std::size_t bytes_per_send, double seconds) {
   return with_connection(server, client);
 }
 
+void watch(int set, int fd, std::uint32_t events, bool begin) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  check(epoll_ctl(set, begin ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event), "epoll_ctl");
+}
+
+/// Calls `on_event` with each descriptor that is ready until `count` of the calls returned true.
+template <class OnEvent>
+void serve_events(int set, std::size_t count, OnEvent on_event) {
+  std::vector<epoll_event> events(256);
+  while (count > 0) {
+    const int ready = epoll_wait(set, events.data(), static_cast<int>(events.size()), -1);
+    if (ready < 0 && errno != EINTR) die("epoll_wait");
+    for (int i = 0; i < ready; ++i) {
+      if (on_event(events[static_cast<std::size_t>(i)].data.fd)) --count;
+    }
+  }
+}
+
+/// Accepts `count` connections and closes each when the client has ended its side.
+void accept_all(int listener, std::size_t count) {
+  const int set = check(epoll_create1(0), "epoll");
+  check(fcntl(listener, F_SETFL, O_NONBLOCK), "fcntl");
+  watch(set, listener, EPOLLIN, true);
+  serve_events(set, count, [&](int fd) {
+    if (fd != listener) return close(fd) == 0;
+    for (int one; (one = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK)) >= 0;) {
+      watch(set, one, EPOLLIN, true);
+    }
+    return false;
+  });
+}
+
+/// All are begun before the first is awaited, and all are ended before the first end is awaited, as
+/// cmtime does it.
+double connect_all(const sockaddr_in& name, std::size_t count) {
+  const auto start = Clock::now();
+  const int set = check(epoll_create1(0), "epoll");
+  std::vector<int> sockets(count);
+  for (int& fd : sockets) {
+    fd = check(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), "socket");
+    const int rc = connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name);
+    if (rc < 0 && errno != EINPROGRESS) die("connect");
+    watch(set, fd, EPOLLOUT | EPOLLONESHOT, true);
+  }
+  serve_events(set, count, [](int fd) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    check(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length), "getsockopt");
+    if (error != 0) {
+      errno = error;
+      die("connection");
+    }
+    return true;
+  });
+  for (const int fd : sockets) {
+    watch(set, fd, EPOLLIN, false);
+    check(shutdown(fd, SHUT_WR), "shutdown");
+  }
+  serve_events(set, count, [](int fd) { return close(fd) == 0; });
+  return static_cast<double>(count) / std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double connections(std::size_t count) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  return with_listener([=](int listener) { accept_all(listener, count); },
+                       [=](const sockaddr_in& name) { return connect_all(name, count); });
+}
+
 /// Bounces a counter between two cores; median over groups of round trips.
 double probe() {
   constexpr std::uint32_t kGroups = 200;
@@ -250,10 +341,12 @@ int main(int argc, char** argv) {
     result = latency(arguments[1] == "epoll", std::stoul(arguments[2]), std::stoul(arguments[3]));
   } else if (arguments.size() == 3 && arguments[0] == "stream") {
     result = stream(std::stoul(arguments[1]), std::stod(arguments[2]));
+  } else if (arguments.size() == 2 && arguments[0] == "connections") {
+    result = connections(std::stoul(arguments[1]));
   } else {
     std::fprintf(stderr,
                  "usage: bench_tcp_peer probe | latency spin|epoll BYTES COUNT |"
-                 " stream BYTES_PER_SEND SECONDS\n");
+                 " stream BYTES_PER_SEND SECONDS | connections COUNT\n");
     return 2;
   }
   std::printf("%.4f\n", result);
