@@ -10,19 +10,18 @@ WorkRing<Wqe>::WorkRing(std::uint32_t depth, std::uint32_t max_sge, std::uint32_
     : depth_(std::max(depth, 1u)),
       max_sge_(max_sge),
       max_inline_(max_inline),
-      slots_(std::make_unique<Wqe[]>(depth_)),
-      // The two arrays are touched slot by slot, so an idle deep queue costs address space only.
-      sges_(new Sge[std::size_t{depth_} * max_sge]),
-      inline_data_(new std::byte[std::size_t{depth_} * max_inline]) {}
+      slots_(depth_),
+      sges_(std::size_t{depth_} * max_sge),
+      inline_data_(std::size_t{depth_} * max_inline) {}
 
 template <class Wqe>
 Wqe& WorkRing<Wqe>::slot(std::uint32_t ahead) {
   const std::size_t i = index(tail_.load(std::memory_order_relaxed) + ahead);
   Wqe& wqe = slots_[i];
   wqe = Wqe{};
-  wqe.sges = sges_.get() + i * max_sge_;
+  wqe.sges = sges_.data() + i * max_sge_;
   if constexpr (requires { wqe.inline_data; }) {
-    wqe.inline_data = inline_data_.get() + i * max_inline_;
+    wqe.inline_data = inline_data_.data() + i * max_inline_;
   }
   return wqe;
 }

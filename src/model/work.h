@@ -8,10 +8,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "base/bytes.h"
 #include "base/ids.h"
+#include "base/untouched_array.h"
 
 namespace airdma::model {
 
@@ -110,15 +110,27 @@ class WorkRing {
   std::uint32_t depth_;
   std::uint32_t max_sge_;
   std::uint32_t max_inline_;
-  std::unique_ptr<Wqe[]> slots_;
-  std::unique_ptr<Sge[]> sges_;
-  std::unique_ptr<std::byte[]> inline_data_;
+  // Touched slot by slot, so that an idle deep queue costs address space only.
+  UntouchedArray<Wqe> slots_;
+  UntouchedArray<Sge> sges_;
+  UntouchedArray<std::byte> inline_data_;
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint64_t> tail_{0};
 };
 
 using SendQueue = WorkRing<SendWqe>;
 using ReceiveQueue = WorkRing<ReceiveWqe>;
+
+/// Receives that several queue pairs draw from. Thread-safe.
+class SharedReceives {
+ public:
+  /// Moves the oldest receive into the one free slot of `queue`, whose slots have room for as many
+  /// SGEs, and publishes it there. False when there is none.
+  virtual bool take(ReceiveQueue& queue) = 0;
+
+ protected:
+  ~SharedReceives() = default;
+};
 
 extern template class WorkRing<SendWqe>;
 extern template class WorkRing<ReceiveWqe>;

@@ -19,7 +19,9 @@ QueuePair::QueuePair(const QueuePairConfig& config, const model::MemoryTable& me
       receive_cq_(receive_cq),
       observer_(std::move(observer)),
       send_queue_(config.max_send_wr, config.max_send_sge, config.max_inline_data),
-      receive_queue_(config.max_recv_wr, config.max_recv_sge, 0) {
+      receive_queue_(
+          config.shared_receives ? 1 : config.max_recv_wr,
+          config.shared_receives ? config.shared_receives->max_sge() : config.max_recv_sge, 0) {
   renew_endpoint();
 }
 
@@ -42,9 +44,13 @@ std::shared_ptr<QueuePair> QueuePair::create(const QueuePairConfig& config,
 }
 
 void QueuePair::renew_endpoint() {
-  endpoint_ = std::make_unique<iwarp::Endpoint>(
-      iwarp::EndpointConfig{config_.qpn, config_.pd, remote_access_}, memory_, send_queue_,
-      receive_queue_);
+  iwarp::EndpointConfig config{
+      .qpn = config_.qpn, .pd = config_.pd, .remote_access = remote_access_};
+  if (config_.shared_receives) {
+    config.shared_receives = config_.shared_receives.get();
+    config.receive_pd = config_.shared_receives->pd();
+  }
+  endpoint_ = std::make_unique<iwarp::Endpoint>(config, memory_, send_queue_, receive_queue_);
 }
 
 void QueuePair::set_state(QpState state) {
@@ -64,6 +70,7 @@ void QueuePair::set_state(QpState state) {
       sends_drained_ = 0;
       receive_queue_.reset();
       stalled_.store(false, std::memory_order_relaxed);
+      if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
     }
     state_.store(state, std::memory_order_release);
   });
@@ -72,8 +79,34 @@ void QueuePair::set_state(QpState state) {
 void QueuePair::set_remote_access(model::AccessMask access) {
   with_transport([&] {
     remote_access_ = access;
-    if (endpoint_->state() == iwarp::EndpointState::kIdle) renew_endpoint();
+    endpoint_->set_remote_access(access);
   });
+}
+
+void QueuePair::hold_sends(bool notify) {
+  with_transport([&] {
+    if (state() != QpState::kRts) return;  // the connection has ended meanwhile
+    state_.store(QpState::kSqd, std::memory_order_release);
+    endpoint_->hold_sends(true, notify);
+  });
+}
+
+bool QueuePair::resume_sends() {
+  bool resumed = false;
+  with_transport([&] {
+    resumed = state() == QpState::kSqd;
+    if (!resumed) return;
+    state_.store(QpState::kRts, std::memory_order_release);
+    endpoint_->hold_sends(false, false);
+    pending_.fetch_or(kTransmit, std::memory_order_relaxed);
+  });
+  return resumed;
+}
+
+bool QueuePair::sends_draining() {
+  bool draining = false;
+  with_transport([&] { draining = state() == QpState::kSqd && !endpoint_->sends_drained(); });
+  return draining;
 }
 
 void QueuePair::fail() {
@@ -139,6 +172,7 @@ void QueuePair::destroy() {
     endpoint_->clear_completions();
     state_.store(QpState::kReset, std::memory_order_release);
   });
+  if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
   send_cq_.discard(config_.qpn);
   receive_cq_.discard(config_.qpn);
 }

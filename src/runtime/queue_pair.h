@@ -22,6 +22,7 @@
 #include "runtime/completion_queue.h"
 #include "runtime/io_buffer.h"
 #include "runtime/progress.h"
+#include "runtime/shared_receive_queue.h"
 #include "trace/tcp_tap.h"
 
 namespace airdma::runtime {
@@ -56,6 +57,7 @@ struct QueuePairConfig {
   std::uint32_t max_send_sge = 1;
   std::uint32_t max_recv_sge = 1;
   std::uint32_t max_inline_data = 0;
+  std::shared_ptr<SharedReceiveQueue> shared_receives = nullptr;  // in place of receives of its own
 };
 
 class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair> {
@@ -74,6 +76,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   // matching *_posted() without it.
   SpinLock& send_lock() { return send_lock_; }
   model::SendQueue& send_queue() { return send_queue_; }
+  /// Not for a queue pair with shared receives.
   SpinLock& receive_lock() { return receive_lock_; }
   model::ReceiveQueue& receive_queue() { return receive_queue_; }
   /// Sends that can be posted now. With send_lock(). A request keeps its place until the program
@@ -87,7 +90,14 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// RESET, INIT: sets the state. From a state with a stream RESET aborts the stream; work is
   /// forgotten without completions.
   void set_state(QpState state);
+  /// Takes effect at once, on a live connection too.
   void set_remote_access(model::AccessMask access);
+  /// RTS to SQD: no further send is begun. `notify`: kSqDrained when those begun are complete.
+  void hold_sends(bool notify);
+  /// SQD to RTS. False when the queue pair has left SQD meanwhile.
+  bool resume_sends();
+  /// In SQD with sends begun that are not complete.
+  bool sends_draining();
   /// To ERR: flushes everything; an open stream ends with a Terminate.
   void fail();
 
@@ -110,6 +120,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void drive_polling();
   /// A completion queue was overrun: the queue pair goes to ERR as soon as its transport is free.
   void fail_soon();
+  /// Receives that it waited for were posted to its shared receive queue.
+  void shared_receives_posted() { drive(kReceives); }
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
 
@@ -153,6 +165,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   bool flush_backlog();
   bool send_some(Bytes bytes, std::size_t& sent);
   void update_stall();
+  [[nodiscard]] bool receives_waiting() const;
   void on_hang_up();
   bool drain_completions();
   void release_unsignaled(std::uint64_t completions);
@@ -185,6 +198,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   SpinLock transport_lock_;
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> stalled_{false};  // the endpoint waits for a receive
+  SharedReceiveQueue::Waiter shared_wait_{*this};
   std::unique_ptr<iwarp::Endpoint> endpoint_;
 
   // The stream.

@@ -77,7 +77,7 @@ void QueuePair::pump(std::uint32_t work) {
 void QueuePair::note_silent_write() {
   if (!silent_write_ || destroyed_ || !send_queue_.empty()) return;
   silent_write_ = false;
-  if (receive_queue_.empty()) send_cq_.note_silent_write();
+  if (!receives_waiting()) send_cq_.note_silent_write();
 }
 
 void QueuePair::receive(bool stop_at_completion) {
@@ -238,6 +238,10 @@ void QueuePair::drain_events() {
   }
 }
 
+bool QueuePair::receives_waiting() const {
+  return !receive_queue_.empty() || (config_.shared_receives && !config_.shared_receives->empty());
+}
+
 void QueuePair::update_stall() {
   if (endpoint_->state() == iwarp::EndpointState::kError) {
     // Pairs with the fence in receives_posted(): who posted behind the flush, and before the state
@@ -248,11 +252,16 @@ void QueuePair::update_stall() {
   if (!socket_ || endpoint_->wants_input()) {
     if (stalled_.load(std::memory_order_relaxed)) {
       stalled_.store(false, std::memory_order_relaxed);
+      if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
       pending_.fetch_or(kReceive, std::memory_order_relaxed);
     }
     return;
   }
   stalled_.store(true, std::memory_order_relaxed);
+  if (config_.shared_receives) {
+    if (!config_.shared_receives->wait(shared_wait_)) pending_.fetch_or(kReceives);
+    return;
+  }
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!receive_queue_.empty()) pending_.fetch_or(kReceives, std::memory_order_relaxed);
 }

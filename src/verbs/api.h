@@ -190,12 +190,18 @@ Status query_ece(ibv_qp* qp, ibv_ece* ece);
 
 // Shared receive queues, XRC domains, work queues.
 
+/// Up to max_srq_wr receives of up to max_srq_sge pieces (EINVAL above, for no receives at all, or
+/// for a limit above max_wr). Buffers belong to `pd`, which need not be that of the queue pairs.
 Result<ibv_srq*> create_srq(ibv_pd* pd, ibv_srq_init_attr* attr);
+/// EOPNOTSUPP for XRC and tag matching.
 Result<ibv_srq*> create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr);
-/// `attr_mask`: IBV_SRQ_MAX_WR resizes, IBV_SRQ_LIMIT arms the limit event.
+/// `attr_mask`: IBV_SRQ_MAX_WR resizes, IBV_SRQ_LIMIT arms the limit event. EINVAL for other bits,
+/// a size below what the queue holds, or a limit above the size; nothing has changed then.
 Status modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int attr_mask);
 Status query_srq(ibv_srq* srq, ibv_srq_attr* attr);
+/// XRC only.
 Status get_srq_num(ibv_srq* srq, uint32_t* srq_num);
+/// EBUSY while a queue pair uses it; else waits until its events are acknowledged.
 Status destroy_srq(ibv_srq* srq);
 /// Slots: 0, or errno with `*bad_wr` the first request that was not taken.
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept;

@@ -50,18 +50,25 @@ Status make_cq(rdma_cm_id* id, std::uint32_t work_requests, ibv_comp_channel*& c
   return {};
 }
 
+/// How many receives may complete at a time.
+std::uint32_t receives(const ibv_qp_init_attr& attr) {
+  ibv_srq_attr shared{};
+  if (attr.srq == nullptr || !verbs::query_srq(attr.srq, &shared)) return attr.cap.max_recv_wr;
+  return std::max(attr.cap.max_recv_wr, shared.max_wr);
+}
+
 Status make_parts(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr& attr, Parts& parts) {
   if (attr.send_cq == nullptr) {
     auto made = make_cq(id, attr.cap.max_send_wr, parts.send_channel, parts.send_cq);
     if (!made) return made;
     attr.send_cq = parts.send_cq;
   }
+  if (attr.srq == nullptr) attr.srq = id->srq;
   if (attr.recv_cq == nullptr) {
-    auto made = make_cq(id, attr.cap.max_recv_wr, parts.receive_channel, parts.receive_cq);
+    auto made = make_cq(id, receives(attr), parts.receive_channel, parts.receive_cq);
     if (!made) return made;
     attr.recv_cq = parts.receive_cq;
   }
-  if (attr.srq == nullptr) attr.srq = id->srq;
   auto qp = verbs::create_qp(pd, &attr);
   if (!qp) return std::unexpected(qp.error());
   parts.qp = *qp;
@@ -185,6 +192,11 @@ Status create_srq_ex(rdma_cm_id* handle, ibv_srq_init_attr_ex* attr) {
   std::lock_guard lock(control().mutex);
   Id* id = find_id(handle);
   if (id == nullptr || id->pub.verbs == nullptr || id->pub.srq != nullptr) return fail(EINVAL);
+  if (attr == nullptr) return fail(EINVAL);
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd == nullptr) {
+    attr->pd = id->pub.pd;
+    attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+  }
   auto srq = verbs::create_srq_ex(id->pub.verbs, attr);
   if (!srq) return std::unexpected(srq.error());
   id->pub.srq = *srq;

@@ -32,10 +32,12 @@ std::vector<Object*> objects_on(ObjectPool<Object>& pool, const ibv_context* con
 void end_objects(State& all, const ibv_context* context) {
   std::unique_lock lock(all.control);
   const auto qps = objects_on(all.qps, context);
+  const auto srqs = objects_on(all.srqs, context);
   const auto cqs = objects_on(all.cqs, context);
   const auto mrs = objects_on(all.mrs, context);
   lock.unlock();
   for (Qp* qp : qps) tear_down(*qp, false);
+  for (Srq* srq : srqs) tear_down(*srq, false);
   for (Cq* cq : cqs) tear_down(*cq, false);
   for (Mr* mr : mrs) tear_down(*mr);
   lock.lock();
@@ -55,8 +57,14 @@ bool deliver(const Handle* handle) {
   return true;
 }
 
+bool is_of_srq(const ibv_async_event& event) {
+  const auto type = raw_value(event.event_type);
+  return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
+
 bool deliver(const ibv_async_event& event) {
   if (event.event_type == IBV_EVENT_CQ_ERR) return deliver(event.element.cq);
+  if (is_of_srq(event)) return deliver(event.element.srq);
   return element_of(event) == nullptr || deliver(event.element.qp);
 }
 
@@ -132,6 +140,8 @@ void ack_async_event(ibv_async_event* event) {
   if (event == nullptr || element_of(*event) == nullptr) return;
   if (raw_value(event->event_type) == IBV_EVENT_CQ_ERR) {
     acknowledge(event->element.cq);
+  } else if (is_of_srq(*event)) {
+    acknowledge(event->element.srq);
   } else {
     acknowledge(event->element.qp);
   }

@@ -12,6 +12,8 @@ inline constexpr int kMaxSges = 32;               // per work request, READs inc
 inline constexpr std::uint32_t kMaxInlineBytes = 1024;
 inline constexpr int kMaxCompletionQueues = 1 << 17;
 inline constexpr int kMaxCompletions = 1 << 20;  // per completion queue
+inline constexpr int kMaxSharedQueues = 1 << 14;
+inline constexpr int kMaxSharedReceives = 1 << 15;  // per shared receive queue
 inline constexpr int kMaxRegions = 1 << 20;
 inline constexpr int kMaxProtectionDomains = 1 << 16;
 /// READs outstanding per connection and direction (the MPA word has room for far more).

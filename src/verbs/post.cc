@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Posting of work requests: the checks that a request must pass at once, and its way into the ring.
-// Keys and addresses of buffers are the engine's to check, when the request is carried out.
-// A list is taken up to the first bad request; what was taken goes out as one batch.
+// Posting of sends (receives: post_receive.cc): the checks that a request must pass at once, and
+// its way into the ring. Keys and addresses of buffers are the engine's to check, when the request
+// is carried out. A list is taken up to the first bad request; what was taken goes out as one
+// batch.
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "verbs/api.h"
 #include "verbs/limits.h"
 #include "verbs/raw_enum.h"
+#include "verbs/sge_list.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -49,19 +51,6 @@ bool carries_immediate(ibv_wr_opcode opcode) {
 
 bool is_atomic(ibv_wr_opcode opcode) {
   return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
-/// Sum of the lengths; false for a list that cannot be or a message that is too long.
-bool sum_lengths(const ibv_sge* sges, int count, std::uint32_t limit, std::uint64_t& total) {
-  if (count < 0 || static_cast<std::uint32_t>(count) > limit) return false;
-  if (count > 0 && sges == nullptr) return false;
-  total = 0;
-  for (int i = 0; i < count; ++i) total += sges[i].length;
-  return total <= kMaxMessageBytes;
-}
-
-void copy_sges(const ibv_sge* from, int count, model::Sge* to) {
-  for (int i = 0; i < count; ++i) to[i] = {from[i].addr, from[i].length, Stag(from[i].lkey)};
 }
 
 void copy_inline(const ibv_sge* from, int count, std::byte* to) {
@@ -149,28 +138,6 @@ int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken) {
   return error;
 }
 
-int take_receives(Qp& qp, ibv_recv_wr*& wr, std::uint32_t& taken) {
-  model::ReceiveQueue& queue = qp.runtime->receive_queue();
-  std::lock_guard lock(qp.runtime->receive_lock());
-  if (qp.runtime->state() == QpState::kReset) return EINVAL;
-  const std::uint32_t room = qp.cap.max_recv_wr == 0 ? 0 : queue.free_slots();
-  int error = 0;
-  for (; wr != nullptr; wr = wr->next) {
-    std::uint64_t total = 0;
-    if (!sum_lengths(wr->sg_list, wr->num_sge, qp.cap.max_recv_sge, total)) error = EINVAL;
-    if (error == 0 && taken == room) error = ENOMEM;
-    if (error != 0) break;
-    model::ReceiveWqe& wqe = queue.slot(taken);
-    wqe.wr_id = wr->wr_id;
-    wqe.sge_count = static_cast<std::uint16_t>(wr->num_sge);
-    wqe.length = static_cast<std::uint32_t>(total);
-    copy_sges(wr->sg_list, wr->num_sge, wqe.sges);
-    ++taken;
-  }
-  if (taken != 0) queue.publish(taken);
-  return error;
-}
-
 }  // namespace
 
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
@@ -179,15 +146,6 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   std::uint32_t taken = 0;
   const int error = take_sends(*qp, wr, taken);
   if (taken != 0) qp->runtime->sends_posted();
-  return error == 0 ? 0 : refuse(wr, bad_wr, error);
-}
-
-int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
-  Qp* qp = find_object(handle);
-  if (qp == nullptr || wr == nullptr) return refuse(wr, bad_wr, EINVAL);
-  std::uint32_t taken = 0;
-  const int error = take_receives(*qp, wr, taken);
-  if (taken != 0) qp->runtime->receives_posted();
   return error == 0 ? 0 : refuse(wr, bad_wr, error);
 }
 

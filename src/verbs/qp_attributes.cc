@@ -184,6 +184,7 @@ Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_a
   init_attr->qp_context = qp->pub.qp_context;
   init_attr->send_cq = qp->pub.send_cq;
   init_attr->recv_cq = qp->pub.recv_cq;
+  init_attr->srq = qp->pub.srq;
   init_attr->cap = qp->cap;
   init_attr->qp_type = qp->pub.qp_type;
   init_attr->sq_sig_all = qp->signal_all ? 1 : 0;

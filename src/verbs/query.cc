@@ -65,7 +65,8 @@ void fill(ibv_device_attr& attr, const Device& device) {
   attr.vendor_part_id = kVendorPart;
   attr.max_qp = kMaxQueuePairs;
   attr.max_qp_wr = kMaxWorkRequests;
-  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID;
+  attr.device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_SRQ_RESIZE;
   attr.max_sge = kMaxSges;
   attr.max_sge_rd = kMaxSges;
   attr.max_cq = kMaxCompletionQueues;
@@ -77,6 +78,9 @@ void fill(ibv_device_attr& attr, const Device& device) {
   attr.max_res_rd_atom = kMaxReads * kMaxQueuePairs;
   // They are the processor's own instructions: atomic to everything that shares the memory.
   attr.atomic_cap = IBV_ATOMIC_GLOB;
+  attr.max_srq = kMaxSharedQueues;
+  attr.max_srq_wr = kMaxSharedReceives;
+  attr.max_srq_sge = kMaxSges;
   attr.max_pkeys = kPkeyTableLength;
   attr.phys_port_cnt = 1;
 }

@@ -32,12 +32,12 @@ Status check_type(std::uint32_t type) {
   }
 }
 
-Status check_capacity(const ibv_qp_cap& cap) {
+Status check_capacity(const ibv_qp_cap& cap, bool own_receives) {
   const bool fits = cap.max_send_wr <= std::uint32_t{kMaxWorkRequests} &&
-                    cap.max_recv_wr <= std::uint32_t{kMaxWorkRequests} &&
                     cap.max_send_sge <= std::uint32_t{kMaxSges} &&
-                    cap.max_recv_sge <= std::uint32_t{kMaxSges} &&
-                    cap.max_inline_data <= kMaxInlineBytes;
+                    cap.max_inline_data <= kMaxInlineBytes &&
+                    (!own_receives || (cap.max_recv_wr <= std::uint32_t{kMaxWorkRequests} &&
+                                       cap.max_recv_sge <= std::uint32_t{kMaxSges}));
   return fits ? Status{} : fail(EINVAL);
 }
 
@@ -56,10 +56,12 @@ struct Parts {
   Pd* pd;
   Cq* send_cq;
   Cq* receive_cq;
+  Srq* srq;  // or null
 };
 
 Result<Parts> find_parts(State& all, const ibv_pd* pd, const ibv_qp_init_attr& attr) {
-  const Parts parts{all.pds.find(pd), all.cqs.find(attr.send_cq), all.cqs.find(attr.recv_cq)};
+  const Parts parts{all.pds.find(pd), all.cqs.find(attr.send_cq), all.cqs.find(attr.recv_cq),
+                    all.srqs.find(attr.srq)};
   if (parts.pd == nullptr || parts.send_cq == nullptr || parts.receive_cq == nullptr) {
     return fail(EINVAL);
   }
@@ -68,18 +70,23 @@ Result<Parts> find_parts(State& all, const ibv_pd* pd, const ibv_qp_init_attr& a
     return fail(EINVAL);
   }
   if (parts.send_cq->closing || parts.receive_cq->closing) return fail(EINVAL);
+  if (attr.srq == nullptr) return parts;
+  // The program may have its buffers in another domain than the queue pairs.
+  const bool usable = parts.srq != nullptr && parts.srq->context == context && !parts.srq->closing;
+  if (!usable) return fail(EINVAL);
   return parts;
 }
 
-runtime::QueuePairConfig config_of(const ibv_qp_cap& cap, Qpn qpn, PdId pd) {
+runtime::QueuePairConfig config_of(const ibv_qp_cap& cap, Qpn qpn, const Parts& parts) {
   // A ring has at least one slot; post_send and post_recv refuse what the program did not ask for.
   return {.qpn = qpn,
-          .pd = pd,
+          .pd = parts.pd->id,
           .max_send_wr = std::max(cap.max_send_wr, 1u),
           .max_recv_wr = std::max(cap.max_recv_wr, 1u),
           .max_send_sge = std::max(cap.max_send_sge, 1u),
           .max_recv_sge = std::max(cap.max_recv_sge, 1u),
-          .max_inline_data = cap.max_inline_data};
+          .max_inline_data = cap.max_inline_data,
+          .shared_receives = parts.srq != nullptr ? parts.srq->queue : nullptr};
 }
 
 void fill(Qp& qp, State& all, const Parts& parts, const ibv_qp_init_attr& attr, Qpn qpn) {
@@ -87,13 +94,16 @@ void fill(Qp& qp, State& all, const Parts& parts, const ibv_qp_init_attr& attr, 
   qp.pd = parts.pd;
   qp.send_cq = parts.send_cq;
   qp.receive_cq = parts.receive_cq;
+  qp.srq = parts.srq;
   qp.cap = attr.cap;
+  if (qp.srq != nullptr) qp.cap.max_recv_wr = qp.cap.max_recv_sge = 0;
   qp.signal_all = attr.sq_sig_all != 0;
   qp.pub.context = qp.context->handle();
   qp.pub.qp_context = attr.qp_context;
   qp.pub.pd = &qp.pd->pub;
   qp.pub.send_cq = &qp.send_cq->pub;
   qp.pub.recv_cq = &qp.receive_cq->pub;
+  qp.pub.srq = attr.srq;
   qp.pub.handle = ++all.next_handle;
   qp.pub.qp_num = qpn.value();
   qp.pub.state = IBV_QPS_RESET;
@@ -110,7 +120,7 @@ Result<ibv_qp*> add_queue_pair(State& all, const Parts& parts, const ibv_qp_init
   try {
     qp->observer = std::make_shared<QpObserver>(&qp->pub, parts.pd->context->events);
     qp->runtime =
-        runtime::QueuePair::create(config_of(attr.cap, qpn, parts.pd->id), all.memory,
+        runtime::QueuePair::create(config_of(attr.cap, qpn, parts), all.memory,
                                    *parts.send_cq->queue, *parts.receive_cq->queue, qp->observer);
   } catch (...) {
     all.qps.destroy(qp);
@@ -120,6 +130,7 @@ Result<ibv_qp*> add_queue_pair(State& all, const Parts& parts, const ibv_qp_init
   ++parts.pd->users;
   ++parts.send_cq->users;
   ++parts.receive_cq->users;
+  if (parts.srq != nullptr) ++parts.srq->users;
   return &qp->pub;
 }
 
@@ -143,8 +154,10 @@ Result<ibv_qp*> create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   if (find_object(pd) == nullptr || attr == nullptr) return fail(EINVAL);
   if (Status known = check_type(raw_value(attr->qp_type)); !known)
     return std::unexpected(known.error());
-  if (Status fits = check_capacity(attr->cap); !fits) return std::unexpected(fits.error());
-  if (attr->srq != nullptr) return fail(EINVAL);  // none can exist
+  const bool own_receives = attr->srq == nullptr;
+  if (Status fits = check_capacity(attr->cap, own_receives); !fits) {
+    return std::unexpected(fits.error());
+  }
   State& all = state();
   std::lock_guard lock(all.control);
   const auto parts = find_parts(all, pd, *attr);
@@ -154,6 +167,7 @@ Result<ibv_qp*> create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   try {
     auto qp = add_queue_pair(all, *parts, *attr, *qpn);
     if (!qp) all.qpns.erase(qpn->value());
+    if (qp && !own_receives) attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
     return qp;
   } catch (...) {
     all.qpns.erase(qpn->value());
@@ -179,6 +193,7 @@ void tear_down(Qp& qp, bool wait) {
   --qp.pd->users;
   --qp.send_cq->users;
   --qp.receive_cq->users;
+  if (qp.srq != nullptr) --qp.srq->users;
   all.qpns.erase(qp.pub.qp_num);
   all.qps.destroy(&qp);
 }

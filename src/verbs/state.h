@@ -46,7 +46,7 @@ struct Pd {
   ibv_pd pub{};
   Context* context = nullptr;
   PdId id;
-  std::uint32_t users = 0;  // regions and queue pairs
+  std::uint32_t users = 0;  // regions, queue pairs, shared receive queues
 
   ibv_pd* handle() { return &pub; }
 };
@@ -144,12 +144,43 @@ class QpObserver final : public runtime::QueuePairObserver {
   std::shared_ptr<AsyncEvents> events_;
 };
 
+/// The same of a shared receive queue.
+class SrqObserver final : public runtime::SharedReceiveObserver {
+ public:
+  SrqObserver(ibv_srq* srq, std::shared_ptr<AsyncEvents> events)
+      : srq_(srq), events_(std::move(events)) {}
+  void on_limit_reached() override;
+  /// No event follows.
+  void detach();
+
+ private:
+  std::mutex mutex_;
+  ibv_srq* srq_;
+  std::shared_ptr<AsyncEvents> events_;
+};
+
+struct Srq {
+  ibv_srq pub{};
+  Context* context = nullptr;
+  Pd* pd = nullptr;
+  std::shared_ptr<SrqObserver> observer;
+  std::shared_ptr<runtime::SharedReceiveQueue> queue;
+  std::uint32_t users = 0;  // queue pairs
+  // Under the object's gate:
+  EventLedger async_events;
+  bool closing = false;
+
+  ibv_srq* handle() { return &pub; }
+  [[nodiscard]] bool settled() const { return async_events.settled(); }
+};
+
 struct Qp {
   ibv_qp pub{};
   Context* context = nullptr;
   Pd* pd = nullptr;
   Cq* send_cq = nullptr;
   Cq* receive_cq = nullptr;
+  Srq* srq = nullptr;  // where its receives come from, if not from itself
   ibv_qp_cap cap{};
   bool signal_all = false;
   std::shared_ptr<QpObserver> observer;
@@ -190,10 +221,12 @@ struct State {
   ObjectPool<Mr> mrs;
   ObjectPool<Channel> channels;
   ObjectPool<Cq> cqs;
+  ObjectPool<Srq> srqs;
   ObjectPool<Qp> qps;
   model::MemoryTable memory;
   RegionStore regions;
   std::unordered_set<std::uint32_t> qpns;
+  std::uint32_t srq_count = 0;
   std::uint32_t next_handle = 0;
   std::uint32_t next_pd = 0;
   std::array<EventGate, 16> gates;
@@ -207,6 +240,7 @@ struct State {
   ObjectPool<Mr>& pool(const ibv_mr*) { return mrs; }
   ObjectPool<Channel>& pool(const ibv_comp_channel*) { return channels; }
   ObjectPool<Cq>& pool(const ibv_cq*) { return cqs; }
+  ObjectPool<Srq>& pool(const ibv_srq*) { return srqs; }
   ObjectPool<Qp>& pool(const ibv_qp*) { return qps; }
 };
 
@@ -223,6 +257,7 @@ auto find_object(const Handle* handle) -> decltype(state().pool(handle).find(han
 // is closed with objects alive does not wait, as nobody may be left to acknowledge).
 void tear_down(Qp& qp, bool wait);
 void tear_down(Cq& cq, bool wait);
+void tear_down(Srq& srq, bool wait);
 void tear_down(Mr& mr);
 
 /// Bits from the system's random source, so that neither keys nor numbers can be guessed.

@@ -6,8 +6,7 @@
 //   completion   modify_cq
 //   queue pairs  create_qp_ex open_qp qp_to_qp_ex modify_qp_rate_limit query_qp_data_in_order
 //                set_ece query_ece
-//   queues       *_srq create_srq_ex get_srq_num post_srq_recv post_srq_ops, open_xrcd
-//                close_xrcd, *_wq *_rwq_ind_table
+//   queues       get_srq_num post_srq_ops, open_xrcd close_xrcd, *_wq *_rwq_ind_table
 //   addresses    create_ah init_ah_from_wc create_ah_from_wc destroy_ah resolve_eth_l2_from_gid
 //                attach_mcast detach_mcast
 //   steering     *_flow *_flow_action* *_counters attach_counters_point_flow
@@ -67,18 +66,9 @@ bool query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept { return 
 Status set_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
 Status query_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
 
-// Shared receive queues, XRC domains, work queues.
+// Of shared receive queues what is XRC and tag matching; XRC domains, work queues.
 
-Result<ibv_srq*> create_srq(ibv_pd*, ibv_srq_init_attr*) { return unsupported(); }
-Result<ibv_srq*> create_srq_ex(ibv_context*, ibv_srq_init_attr_ex*) { return unsupported(); }
-Status modify_srq(ibv_srq*, ibv_srq_attr*, int) { return unsupported(); }
-Status query_srq(ibv_srq*, ibv_srq_attr*) { return unsupported(); }
 Status get_srq_num(ibv_srq*, uint32_t*) { return unsupported(); }
-Status destroy_srq(ibv_srq*) { return unsupported(); }
-int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
-  if (bad_wr != nullptr) *bad_wr = wr;
-  return EOPNOTSUPP;
-}
 int post_srq_ops(ibv_srq*, ibv_ops_wr* op, ibv_ops_wr** bad_op) noexcept {
   if (bad_op != nullptr) *bad_op = op;
   return EOPNOTSUPP;

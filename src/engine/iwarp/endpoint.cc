@@ -19,6 +19,8 @@ void Endpoint::on_receives_posted(Time) { impl_->on_receives_posted(); }
 void Endpoint::on_deadline(Time now) { impl_->on_deadline(now); }
 void Endpoint::disconnect(Time) { impl_->disconnect(); }
 void Endpoint::fail(Time) { impl_->fail(); }
+void Endpoint::set_remote_access(model::AccessMask access) { impl_->set_remote_access(access); }
+void Endpoint::hold_sends(bool held, bool notify) { impl_->hold_sends(held, notify); }
 
 bool Endpoint::may_transmit() const { return impl_->may_transmit(); }
 std::size_t Endpoint::poll_transmit(MutableBytes out, Time now) {
@@ -29,6 +31,7 @@ void Endpoint::clear_completions() { impl_->clear_completions(); }
 std::optional<model::QpEvent> Endpoint::poll_event() { return impl_->poll_event(); }
 std::optional<Time> Endpoint::next_deadline() const { return impl_->next_deadline(); }
 bool Endpoint::wants_input() const { return impl_->wants_input(); }
+bool Endpoint::sends_drained() const { return impl_->sends_drained(); }
 EndpointState Endpoint::state() const { return impl_->state(); }
 StreamRequest Endpoint::stream_request() const { return impl_->stream_request(); }
 const EndpointStats& Endpoint::stats() const { return impl_->stats(); }

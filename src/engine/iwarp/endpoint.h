@@ -32,18 +32,22 @@ struct EndpointConfig {
   PdId pd;
   model::AccessMask remote_access = model::kAccessRemoteRead | model::kAccessRemoteWrite |
                                     model::kAccessRemoteAtomic;  // what the QP lets peers do
+  /// Where receives come from instead of the receive queue, and the domain of their buffers. The
+  /// queue then has one slot, for the receive that is being filled; nobody posts to it.
+  model::SharedReceives* shared_receives = nullptr;
+  PdId receive_pd{};
 };
 
 /// What connection setup agreed on.
 struct StreamParams {
-  bool initiator = false;      // opened the connection
-  bool crc = true;             // FPDUs carry a CRC32C that is checked
-  bool send_markers = false;   // the peer wants markers in what we send
+  bool initiator = false;     // opened the connection
+  bool crc = true;            // FPDUs carry a CRC32C that is checked
+  bool send_markers = false;  // the peer wants markers in what we send
   bool receive_markers = false;
-  std::uint16_t ird = 1;       // READs the peer may have outstanding with us
-  std::uint16_t ord = 1;       // READs we may have outstanding with the peer
+  std::uint16_t ird = 1;         // READs the peer may have outstanding with us
+  std::uint16_t ord = 1;         // READs we may have outstanding with the peer
   std::size_t max_ulpdu = 1440;  // bytes of ULPDU per FPDU we send, at most 65535
-  Rtr rtr = Rtr::kNone;        // initiator: send it first; responder: swallow it
+  Rtr rtr = Rtr::kNone;          // initiator: send it first; responder: swallow it
   /// Responder without an RTR frame: how long after start to hold our first FPDU for the
   /// initiator's. RFC 5044 7.1.2 wants the initiator first; programs that wait for us would hang.
   Duration first_fpdu_grace = std::chrono::milliseconds(10);
@@ -73,7 +77,7 @@ enum class StreamEnd : std::uint8_t { kFin, kReset };
 struct EndpointStats {
   std::uint64_t fpdus_sent = 0;
   std::uint64_t fpdus_received = 0;
-  std::uint64_t payload_sent = 0;      // bytes of SEND, WRITE and READ response payload
+  std::uint64_t payload_sent = 0;  // bytes of SEND, WRITE and READ response payload
   std::uint64_t payload_received = 0;
   std::uint64_t payload_written = 0;  // of payload_received, what RDMA WRITEs of the peer placed
 };
@@ -108,6 +112,12 @@ class Endpoint {
   /// with a Terminate where one is possible. Also works in kIdle.
   void fail(Time now);
 
+  /// What the queue pair lets its peer do from now on.
+  void set_remote_access(model::AccessMask access);
+  /// Held: work requests that were begun are carried out, no other is begun. `notify`: kSqDrained
+  /// is reported when those are complete.
+  void hold_sends(bool held, bool notify);
+
   // Outputs, drained after every input and after work was posted.
   /// False when poll_transmit would give nothing and change nothing: so that a driver which is
   /// asked often need not find it room. True promises nothing.
@@ -118,10 +128,12 @@ class Endpoint {
   /// Completions since the last clear, in order. In kError this also flushes what was posted since.
   [[nodiscard]] std::span<const model::Completion> completions();
   void clear_completions();
-  /// Affiliated asynchronous events, oldest first.
+  /// Affiliated asynchronous events, oldest first; after the completions.
   [[nodiscard]] std::optional<model::QpEvent> poll_event();
   [[nodiscard]] std::optional<Time> next_deadline() const;
   [[nodiscard]] bool wants_input() const;
+  /// No work request that was begun is incomplete.
+  [[nodiscard]] bool sends_drained() const;
   [[nodiscard]] EndpointState state() const;
   [[nodiscard]] StreamRequest stream_request() const;
   [[nodiscard]] const EndpointStats& stats() const;

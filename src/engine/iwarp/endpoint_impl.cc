@@ -48,7 +48,10 @@ EndpointImpl::EndpointImpl(const EndpointConfig& config, const model::MemoryTabl
     : log_(config.qpn),
       requester_(memory, config.pd, send_queue, log_),
       responder_(memory, config.pd, config.remote_access),
-      target_(memory, config.pd, config.remote_access, receive_queue, log_) {}
+      target_(memory, config.pd, config.remote_access, receive_queue, log_),
+      shares_receives_(config.shared_receives != nullptr) {
+  if (shares_receives_) target_.share_receives(*config.shared_receives, config.receive_pd);
+}
 
 void EndpointImpl::start(const StreamParams& params, Time now) {
   if (state_ != EndpointState::kIdle) return;
@@ -337,6 +340,7 @@ void EndpointImpl::raise(Violation violation, const Offender* offender) {
 void EndpointImpl::end(StreamRequest request, WcStatus first_receive) {
   state_ = EndpointState::kError;
   request_ = request;
+  last_receive_notice_ = shares_receives_;
   stalled_ = held_ = rtr_due_ = false;
   requester_.flush();
   target_.flush(first_receive);
@@ -366,6 +370,16 @@ void EndpointImpl::fail() {
   if (!terminate) terminate_.reset();
 }
 
+void EndpointImpl::set_remote_access(model::AccessMask access) {
+  target_.set_remote_access(access);
+  responder_.set_remote_access(access);
+}
+
+void EndpointImpl::hold_sends(bool held, bool notify) {
+  requester_.hold(held);
+  drain_notice_ = held && notify;
+}
+
 void EndpointImpl::on_deadline(Time now) {
   (void)holding(now);
   if (nudge_ == Nudge::kArmed && now >= nudge_at_) nudge_ = Nudge::kDue;
@@ -382,7 +396,13 @@ std::span<const model::Completion> EndpointImpl::completions() {
 }
 
 std::optional<model::QpEvent> EndpointImpl::poll_event() {
-  return std::exchange(event_, std::nullopt);
+  if (event_) return std::exchange(event_, std::nullopt);
+  if (drain_notice_ && state_ == EndpointState::kOperational && requester_.drained()) {
+    drain_notice_ = false;
+    return model::QpEvent::kSqDrained;
+  }
+  if (std::exchange(last_receive_notice_, false)) return model::QpEvent::kLastWqeReached;
+  return std::nullopt;
 }
 
 std::optional<Time> EndpointImpl::next_deadline() const {

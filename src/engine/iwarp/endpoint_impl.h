@@ -36,6 +36,8 @@ class EndpointImpl {
   void on_deadline(Time now);
   void disconnect();
   void fail();
+  void set_remote_access(model::AccessMask access);
+  void hold_sends(bool held, bool notify);
 
   [[nodiscard]] bool may_transmit() const;
   [[nodiscard]] std::size_t poll_transmit(MutableBytes out, Time now);
@@ -46,6 +48,7 @@ class EndpointImpl {
   [[nodiscard]] bool wants_input() const {
     return state_ != EndpointState::kOperational || !stalled_;
   }
+  [[nodiscard]] bool sends_drained() const { return requester_.drained(); }
   [[nodiscard]] EndpointState state() const { return state_; }
   [[nodiscard]] StreamRequest stream_request() const { return request_; }
   [[nodiscard]] const EndpointStats& stats() const;
@@ -89,6 +92,9 @@ class EndpointImpl {
   StreamParams params_;
   const char* failure_ = "";
   std::optional<model::QpEvent> event_;
+  bool drain_notice_ = false;     // kSqDrained is to be reported
+  bool shares_receives_ = false;  // and its end is, by kLastWqeReached:
+  bool last_receive_notice_ = false;
   std::optional<wire::TerminateMessage> terminate_;  // to be sent
   bool rtr_due_ = false;                             // initiator: the RTR frame is still to be sent
   bool held_ = false;             // responder: no FPDU of ours before the initiator's first

@@ -38,6 +38,7 @@ class ReadResponder {
   ReadResponder(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access)
       : memory_(memory), pd_(pd), remote_access_(remote_access) {}
 
+  void set_remote_access(model::AccessMask access) { remote_access_ = access; }
   /// ird: READs and atomics the peer may have outstanding.
   void start(std::uint16_t ird);
   /// Checks the request and the whole range it asks for, and takes it into the queue. An atomic is

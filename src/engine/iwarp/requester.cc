@@ -49,7 +49,7 @@ void Requester::start(std::uint16_t ord, std::size_t max_ulpdu) {
 // Starting a WQE.
 
 bool Requester::begin() {
-  if (next_ == queue_.tail()) return false;
+  if (held_ || next_ == queue_.tail()) return false;
   const SendWqe& wqe = queue_.at(next_);
   if (wqe.fence && !reads_.empty()) return false;
   switch (wqe.opcode) {

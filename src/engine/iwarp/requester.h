@@ -31,8 +31,14 @@ class Requester {
   /// ord: READs and atomics that may be outstanding. max_ulpdu: bytes of the largest ULPDU.
   void start(std::uint16_t ord, std::size_t max_ulpdu);
 
-  /// A WQE is not framed to its end.
-  [[nodiscard]] bool has_work() const { return next_ != queue_.tail(); }
+  /// A WQE is not framed to its end, and it may be.
+  [[nodiscard]] bool has_work() const {
+    return next_ != queue_.tail() && (!held_ || progress_.active);
+  }
+  /// Held: no further WQE is begun (SQD, IBTA vol. 1, 10.3.1).
+  void hold(bool held) { held_ = held; }
+  /// Every WQE that was begun is complete.
+  [[nodiscard]] bool drained() const { return next_ == queue_.head() && !progress_.active; }
   /// Frames at most one FPDU; bytes written, 0 when there is nothing to send or no room for it.
   [[nodiscard]] std::size_t frame(FpduWriter& writer, const Room& room);
   /// Frame the zero-length message of peer-to-peer mode (RFC 6581 9.2). Room for it is certain.
@@ -132,6 +138,7 @@ class Requester {
   model::SendQueue& queue_;
   CompletionLog& log_;
 
+  bool held_ = false;
   std::uint16_t ord_ = 0;
   std::size_t one_segment_ = 0;  // bytes of payload that fit into any segment
   std::uint64_t next_ = 0;       // position of the first WQE that is not framed as a whole

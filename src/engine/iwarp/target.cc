@@ -37,7 +37,12 @@ Violation write_violation(AccessFault fault) {
 
 Target::Target(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
                model::ReceiveQueue& queue, CompletionLog& log)
-    : memory_(memory), pd_(pd), remote_access_(remote_access), queue_(queue), log_(log) {}
+    : memory_(memory),
+      pd_(pd),
+      receive_pd_(pd),
+      remote_access_(remote_access),
+      queue_(queue),
+      log_(log) {}
 
 Verdict Target::on_write(const SegmentHeader& header, Bytes payload) {
   if (!payload.empty()) {  // an empty WRITE touches nothing, whatever its STag (RFC 5040 5.1)
@@ -81,7 +86,7 @@ Verdict Target::on_send(const SegmentHeader& header, const OpcodeInfo& opcode, B
   // Deviation: RFC 5041 8.3 would end the stream when no receive is posted. A program written for
   // RoCE counts on being waited for, so the stream is held instead, and TCP holds the peer.
   // Limit: what lies behind the message in the stream waits with it, READ responses too.
-  if (queue_.empty()) return Verdict::stall();
+  if (!have_receive()) return Verdict::stall();
   const ReceiveWqe& wqe = queue_.at(queue_.head());
   if (payload.size() > wqe.length - message_.received) return Violation::kUntaggedTooLong;
   if (!scatter(wqe, payload)) return Violation::kReceiveBuffer;
@@ -104,8 +109,8 @@ bool Target::scatter(const ReceiveWqe& wqe, Bytes payload) {
       message_.sge_offset = 0;
       continue;
     }
-    const auto pin =
-        memory_.pin(sge.lkey, pd_, sge.addr + message_.sge_offset, piece, model::kAccessLocalWrite);
+    const auto pin = memory_.pin(sge.lkey, receive_pd_, sge.addr + message_.sge_offset, piece,
+                                 model::kAccessLocalWrite);
     if (!pin) return false;
     std::memcpy(pin->data(), payload.data(), piece);
     message_.sge_offset += static_cast<std::uint32_t>(piece);
@@ -141,7 +146,7 @@ Verdict Target::on_immediate(const SegmentHeader& header, const OpcodeInfo& opco
     expected_msn_ = wire::next(expected_msn_);
     return {};
   }
-  if (queue_.empty()) return Verdict::stall();
+  if (!have_receive()) return Verdict::stall();
   constexpr std::uint64_t kMost = 0xffffffff;
   log_.add({.wr_id = queue_.at(queue_.head()).wr_id,
             .opcode = WcOpcode::kReceiveRdmaWithImm,

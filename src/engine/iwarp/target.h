@@ -23,6 +23,14 @@ class Target {
   Target(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
          model::ReceiveQueue& queue, CompletionLog& log);
 
+  /// Receives come from here, one at a time into the queue when a message needs one; their
+  /// buffers are checked against `pd`.
+  void share_receives(model::SharedReceives& shared, PdId pd) {
+    shared_ = &shared;
+    receive_pd_ = pd;
+  }
+  void set_remote_access(model::AccessMask access) { remote_access_ = access; }
+
   /// rtr_send: the first message is the empty SEND of peer-to-peer mode, which meets no receive.
   void start(bool rtr_send) { rtr_send_ = rtr_send; }
   [[nodiscard]] Verdict on_write(const wire::SegmentHeader& header, Bytes payload);
@@ -51,13 +59,19 @@ class Target {
                                 Bytes payload);
   [[nodiscard]] Verdict on_immediate(const wire::SegmentHeader& header,
                                      const wire::OpcodeInfo& opcode, Bytes payload);
+  /// The head of the queue is there.
+  [[nodiscard]] bool have_receive() {
+    return !queue_.empty() || (shared_ != nullptr && shared_->take(queue_));
+  }
   [[nodiscard]] bool scatter(const model::ReceiveWqe& wqe, Bytes payload);
   void message_done(const wire::OpcodeInfo& opcode);
 
   const model::MemoryTable& memory_;
   PdId pd_;
+  PdId receive_pd_;
   model::AccessMask remote_access_;
   model::ReceiveQueue& queue_;
+  model::SharedReceives* shared_ = nullptr;
   CompletionLog& log_;
 
   bool rtr_send_ = false;
