@@ -63,20 +63,20 @@ def both_ends(server, client, *, port=PORT, env=None, near=Here(), far=Here(), e
     """Runs the server's command in `far` and the client's in `near`; what the client printed.
     An `endless` server is ended, another one ends by itself."""
     whole = dict(os.environ, **(env or {}))
+    # Not to a pipe: nobody would read it meanwhile, and perftest prints a line per queue pair.
     started = subprocess.Popen(far.inside(["taskset", "-c", str(CPUS[0])] + server), env=whole,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
     try:
         wait_for_listener(started, port, far.pid, " ".join(server))
         out = run(near.inside(["taskset", "-c", str(CPUS[-1])] + client), whole)
         if not endless:
-            started.communicate(timeout=LIMIT_S)
+            started.wait(timeout=LIMIT_S)
         return out
     finally:
         if started.poll() is None:
             started.kill()
             started.wait()
-        started.stdout.close()
 
 
 class Perftest:
