@@ -112,6 +112,9 @@ Status start_thread(ProgressState& state) {
   sigset_t all;
   sigset_t former;
   ::sigfillset(&all);
+  // Guarded accesses end by these (io/fault_handler.h); blocked, a fault would end the process.
+  ::sigdelset(&all, SIGSEGV);
+  ::sigdelset(&all, SIGBUS);
   ::pthread_sigmask(SIG_SETMASK, &all, &former);
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);

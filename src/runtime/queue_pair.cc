@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "io/fault_handler.h"
 #include "runtime/lingering_socket.h"
 
 namespace airdma::runtime {
@@ -124,6 +125,7 @@ Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& 
                                std::weak_ptr<StreamObserver> observer) {
   auto progress = Progress::start();
   if (!progress) return std::unexpected(progress.error());
+  io::watch_faults();
   Status status;
   with_transport([&] {
     const QpState state = this->state();

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "io/fault_handler.h"
 #include "verbs/address_range.h"
 #include "verbs/api.h"
 #include "verbs/limits.h"
@@ -86,6 +87,7 @@ Result<ibv_mr*> register_memory(ibv_pd* pd, void* addr, std::size_t length, std:
   if (Status usable = check_range(addr, length, write); !usable) {
     return std::unexpected(usable.error());
   }
+  io::watch_faults();
   const bool zero_based = (*rights & IBV_ACCESS_ZERO_BASED) != 0;
   return add_region(state(), pd, {addr, length, zero_based ? 0 : iova, *rights});
 }

@@ -20,6 +20,7 @@ ALLOWED = re.compile("|".join((
     r"_ZNK?St7__cxx1112basic_string\w+",  # std::string, outlined
     r"_ZSt\d+_Rb_tree_\w+",  # std::map and std::set
     r"_ZNK?St8__detail20_Prime_rehash_policy\w+",  # std::unordered_map
+    r"_setjmp",  # the start of a guarded access: stores registers, makes no system call
     r"__stack_chk_fail", r"abort", r"_GLOBAL_OFFSET_TABLE_", r"__tls_get_addr",
     r"__cpu_model", r"__cpu_features2", r"__cpu_indicator_init",  # which CPU this is
     r"(__)?getauxval",  # the same on aarch64

@@ -92,6 +92,12 @@ class Banned(unittest.TestCase):
             with self.subTest(line=line):
                 self.assertEqual(self.problems(line, "src/runtime/a.cc"), [])
 
+    def test_only_the_fault_handler_takes_signals(self):
+        line = "::sigaction(SIGSEGV, &ours, nullptr);"
+        self.assertTrue(self.problems(line, "src/io/fd.cc"))
+        self.assertEqual(self.problems(line, "src/io/fault_handler.cc"), [])
+        self.assertTrue(self.problems("exit(1);", "src/io/fault_handler.cc"))
+
     def test_pure_layers(self):
         for line in ("#include <sys/socket.h>", "#include <mutex>", "#include <thread>",
                      "#include <ctime>", "#include <cstdio>", '#include "base/log.h"',

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/guarded_copy.h"
 #include "engine/iwarp/read_responder.h"
 
 namespace airdma::iwarp {
@@ -58,13 +59,16 @@ std::expected<model::Pin, Violation> pin_atomic(const model::MemoryTable& memory
   return std::move(*pin);
 }
 
-std::uint64_t perform_atomic(std::byte* target, const AtomicRequest& request) {
-  std::atomic_ref<std::uint64_t> memory(*reinterpret_cast<std::uint64_t*>(target));
-  std::uint64_t before = memory.load(std::memory_order_relaxed);
-  while (
-      !memory.compare_exchange_weak(before, result(before, request), std::memory_order_seq_cst)) {
-  }
-  return before;
+std::optional<std::uint64_t> perform_atomic(std::byte* target, const AtomicRequest& request) {
+  std::uint64_t original = 0;
+  const bool done = guarded(target, kAtomicBytes, [&] {
+    std::atomic_ref<std::uint64_t> memory(*reinterpret_cast<std::uint64_t*>(target));
+    original = memory.load(std::memory_order_relaxed);
+    while (!memory.compare_exchange_weak(original, result(original, request),
+                                         std::memory_order_seq_cst)) {
+    }
+  });
+  return done ? std::optional(original) : std::nullopt;
 }
 
 }  // namespace airdma::iwarp

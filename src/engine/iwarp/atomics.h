@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <expected>
+#include <optional>
 
 #include "base/ids.h"
 #include "model/memory.h"
@@ -24,7 +25,9 @@ inline constexpr std::size_t kAtomicBytes = 8;
     const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
     const wire::AtomicRequest& request);
 
-/// Does the operation on eight aligned bytes in this host's byte order; the value before it.
-[[nodiscard]] std::uint64_t perform_atomic(std::byte* target, const wire::AtomicRequest& request);
+/// Does the operation on eight aligned bytes in this host's byte order; the value before it, or
+/// nothing when the program has taken the memory away.
+[[nodiscard]] std::optional<std::uint64_t> perform_atomic(std::byte* target,
+                                                          const wire::AtomicRequest& request);
 
 }  // namespace airdma::iwarp

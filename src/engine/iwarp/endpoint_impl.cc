@@ -204,7 +204,7 @@ bool EndpointImpl::may_transmit() const {
   if (state_ == EndpointState::kError) return terminate_.has_value();
   if (state_ == EndpointState::kIdle) return false;
   return rtr_due_ || nudge_ == Nudge::kDue || requester_.has_work() || responder_.has_work() ||
-         responder_.failed() || requester_.due_fault().has_value();
+         responder_.failure().has_value() || requester_.due_fault().has_value();
 }
 
 std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
@@ -280,14 +280,14 @@ std::size_t EndpointImpl::frame_next(const Room& room) {
 /// Errors that framing found, once everything before them is done.
 void EndpointImpl::raise_local_faults() {
   if (state_ != EndpointState::kOperational) return;
-  if (responder_.failed()) {
+  if (const auto violation = responder_.failure()) {
     const InboundRead read = responder_.oldest();
     const auto* request = std::get_if<wire::ReadRequest>(&read.request);
     const std::size_t bytes = request ? wire::kReadRequestBytes : wire::kAtomicRequestBytes;
     const Offender offender{.segment_bytes = read.header.bytes() + bytes,
                             .header = read.header,
                             .read_request = request ? std::optional(*request) : std::nullopt};
-    return raise(Violation::kReadWithdrawn, &offender);
+    return raise(*violation, &offender);
   }
   if (const auto violation = requester_.due_fault()) raise(*violation, nullptr);
 }

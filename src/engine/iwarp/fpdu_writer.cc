@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/guarded_copy.h"
 #include "wire/crc32c.h"
 #include "wire/layout.h"
 
@@ -55,6 +56,10 @@ void FpduWriter::append(Bytes payload) {
     std::memcpy(next_, payload.data(), payload.size());
   }
   next_ += payload.size();
+}
+
+bool FpduWriter::append_guarded(Bytes payload) {
+  return guarded(payload.data(), payload.size(), [&] { append(payload); });
 }
 
 std::size_t FpduWriter::finish() {

@@ -28,6 +28,8 @@ class FpduWriter {
   void begin(MutableBytes out, std::size_t ulpdu_bytes);
   void header(const wire::SegmentHeader& header);
   void append(Bytes payload);
+  /// The same out of memory that the program may have taken away: false then.
+  [[nodiscard]] bool append_guarded(Bytes payload);
   /// Bytes of `out` that were used.
   [[nodiscard]] std::size_t finish();
 

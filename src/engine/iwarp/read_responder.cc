@@ -53,7 +53,7 @@ std::optional<Violation> ReadResponder::perform(InboundAtomic& atomic) const {
   const auto pin = pin_atomic(memory_, pd_, remote_access_, atomic.request);
   if (!pin) return pin.error();
   atomic.original = perform_atomic(pin->data(), atomic.request);
-  return std::nullopt;
+  return atomic.original ? std::nullopt : std::optional(Violation::kReadDenied);
 }
 
 Verdict ReadResponder::accept(InboundRead read) {
@@ -69,7 +69,7 @@ Verdict ReadResponder::accept(InboundRead read) {
 }
 
 std::size_t ReadResponder::frame(FpduWriter& writer, const Room& room) {
-  if (queue_.empty() || failed_) return 0;
+  if (queue_.empty() || failure_) return 0;
   if (auto* atomic = std::get_if<InboundAtomic>(&queue_.front().request)) {
     return frame_atomic(writer, room, *atomic);
   }
@@ -80,10 +80,8 @@ std::size_t ReadResponder::frame_atomic(FpduWriter& writer, const Room& room,
                                         InboundAtomic& atomic) {
   constexpr std::size_t kUlpdu = wire::kUntaggedHeaderBytes + wire::kAtomicResponseBytes;
   if (!fits(writer, room, kUlpdu)) return 0;
-  if (!atomic.original && perform(atomic)) {
-    failed_ = true;
-    return 0;
-  }
+  if (!atomic.original) failure_ = perform(atomic);
+  if (failure_) return 0;
   std::byte payload[wire::kAtomicResponseBytes];
   (void)wire::emit_atomic_response(
       payload, {.request_id = atomic.request.request_id, .original_value = *atomic.original});
@@ -103,14 +101,17 @@ std::size_t ReadResponder::frame_read(FpduWriter& writer, const Room& room,
   const auto pin = memory_.pin(request.source_stag, pd_, request.source_offset + offset_, *payload,
                                model::kAccessRemoteRead);
   if (!pin) {
-    failed_ = true;
+    failure_ = Violation::kReadWithdrawn;
     return 0;
   }
   const bool last = *payload == remaining;
   writer.begin(room.out, wire::kTaggedHeaderBytes + *payload);
   writer.header(wire::tagged_header(wire::Opcode::kReadResponse, last, request.sink_stag,
                                     request.sink_offset + offset_));
-  writer.append(Bytes{pin->data(), *payload});
+  if (!writer.append_guarded(Bytes{pin->data(), *payload})) {
+    failure_ = Violation::kReadDenied;
+    return 0;
+  }
   offset_ += static_cast<std::uint32_t>(*payload);
   payload_sent_ += *payload;
   if (last) {

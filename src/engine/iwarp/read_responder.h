@@ -46,12 +46,12 @@ class ReadResponder {
   [[nodiscard]] Verdict accept(InboundRead read);
   [[nodiscard]] bool has_work() const { return !queue_.empty(); }
   /// A response was begun that is not framed to its end.
-  [[nodiscard]] bool within_message() const { return offset_ != 0 && !failed_; }
+  [[nodiscard]] bool within_message() const { return offset_ != 0 && !failure_; }
   /// Frames at most one FPDU of the oldest response; bytes written, 0 for want of room or after a
   /// failure.
   [[nodiscard]] std::size_t frame(FpduWriter& writer, const Room& room);
-  /// Set when the memory of the oldest request was taken away: the stream must end.
-  [[nodiscard]] bool failed() const { return failed_; }
+  /// Set when the memory of the oldest request was taken away: the stream must end with it.
+  [[nodiscard]] std::optional<model::Violation> failure() const { return failure_; }
   [[nodiscard]] const InboundRead& oldest() { return queue_.front(); }
   void clear() {
     queue_.clear();
@@ -77,7 +77,7 @@ class ReadResponder {
   wire::Msn expected_msn_ = wire::kFirstMsn;
   wire::Msn atomic_msn_ = wire::kFirstMsn;  // of the next Atomic Response
   std::uint32_t offset_ = 0;                // bytes of the oldest READ that are framed
-  bool failed_ = false;
+  std::optional<model::Violation> failure_;
   std::uint64_t payload_sent_ = 0;
 };
 

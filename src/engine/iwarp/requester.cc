@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/guarded_copy.h"
 #include "engine/iwarp/immediate.h"
 
 namespace airdma::iwarp {
@@ -184,7 +185,7 @@ bool Requester::gather(FpduWriter& writer, const SendWqe& wqe, std::size_t bytes
     const auto pin =
         memory_.pin(sge.lkey, pd_, sge.addr + progress_.sge_offset, piece, model::kAccessLocalRead);
     if (!pin) return false;
-    writer.append(Bytes{pin->data(), piece});
+    if (!writer.append_guarded(Bytes{pin->data(), piece})) return false;
     progress_.sge_offset += static_cast<std::uint32_t>(piece);
     bytes -= piece;
   }
@@ -303,11 +304,10 @@ Verdict Requester::on_read_response(const SegmentHeader& header, Bytes payload) 
   if (!payload.empty()) {
     const auto pin = memory_.pin(read.sink.lkey, pd_, header.tagged_offset, payload.size(),
                                  model::kAccessLocalWrite);
-    if (!pin) {
+    if (!pin || !copy_to_program(pin->data(), payload)) {
       blame_read(read.msn, WcStatus::kLocalProtectionError);
       return Violation::kReadSinkBuffer;
     }
-    std::memcpy(pin->data(), payload.data(), payload.size());
     read.received += static_cast<std::uint32_t>(payload.size());
     payload_received_ += payload.size();
   }

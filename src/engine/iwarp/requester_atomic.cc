@@ -2,9 +2,9 @@
 // COMPARE_SWAP and FETCH_ADD of our program (RFC 7306 5). An atomic is a message of the READ queue:
 // it takes one of the ORD places, and its answer comes in turn.
 #include <cstddef>
-#include <cstring>
 #include <span>
 
+#include "base/guarded_copy.h"
 #include "engine/iwarp/atomics.h"
 #include "engine/iwarp/requester.h"
 
@@ -96,7 +96,7 @@ bool Requester::scatter_original(const SendWqe& wqe, std::uint64_t value) const 
     if (sge.length == 0) continue;
     const auto pin = memory_.pin(sge.lkey, pd_, sge.addr, sge.length, model::kAccessLocalWrite);
     if (!pin) return false;
-    std::memcpy(pin->data(), bytes.data() + done, sge.length);
+    if (!copy_to_program(pin->data(), bytes.subspan(done, sge.length))) return false;
     done += sge.length;
   }
   return true;

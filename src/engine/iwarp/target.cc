@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/guarded_copy.h"
 #include "engine/iwarp/immediate.h"
 
 namespace airdma::iwarp {
@@ -53,7 +54,7 @@ Verdict Target::on_write(const SegmentHeader& header, Bytes payload) {
                                  model::kAccessRemoteWrite);
     if (!pin) return write_violation(pin.error());
     if ((remote_access_ & model::kAccessRemoteWrite) == 0) return Violation::kWriteDenied;
-    std::memcpy(pin->data(), payload.data(), payload.size());
+    if (!copy_to_program(pin->data(), payload)) return Violation::kWriteDenied;
   }
   payload_received_ += payload.size();
   payload_written_ += payload.size();
@@ -111,8 +112,7 @@ bool Target::scatter(const ReceiveWqe& wqe, Bytes payload) {
     }
     const auto pin = memory_.pin(sge.lkey, receive_pd_, sge.addr + message_.sge_offset, piece,
                                  model::kAccessLocalWrite);
-    if (!pin) return false;
-    std::memcpy(pin->data(), payload.data(), piece);
+    if (!pin || !copy_to_program(pin->data(), payload.first(piece))) return false;
     message_.sge_offset += static_cast<std::uint32_t>(piece);
     payload = payload.subspan(piece);
   }

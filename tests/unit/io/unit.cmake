@@ -1,0 +1,3 @@
+# SPDX-License-Identifier: MIT
+# Guarded accesses run inside the CRC kernels.
+target_link_libraries(unit_io_test PRIVATE airdma_wire)
