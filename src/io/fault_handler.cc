@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <array>
@@ -116,7 +117,10 @@ void forward(int signal, siginfo_t* info, void* context, const void* frame) {
 void on_fault(int signal, siginfo_t* info, void* context) {
   FaultGuard* guard = current_fault_guard;
   if (guard != nullptr && is_access_fault(signal, info->si_code) && guard->covers(info->si_addr)) {
-    _longjmp(guard->resume, 1);
+    // The jump restores no mask. Ours blocks nothing, but a handler that replaced ours and calls
+    // it, or a sanitizer's that calls all, may block everything.
+    ::pthread_sigmask(SIG_SETMASK, &static_cast<const ucontext_t*>(context)->uc_sigmask, nullptr);
+    longjmp(guard->resume, 1);  // sanitizers do not know _longjmp, which is the same function
   }
   const int saved_errno = errno;
   forward(signal, info, context, __builtin_frame_address(0));
@@ -153,8 +157,8 @@ void install(int signal) {
   if (!remember(chain_of(signal), present)) return;
   struct sigaction ours{};
   ours.sa_sigaction = on_fault;
-  // Not deferred: the jump out of the handler restores no mask. On the alternate stack: a handler
-  // of the program may be meant for an overflow of the usual one.
+  // Not deferred: a handler of the program may be one that wants it so. On the alternate stack: it
+  // may be meant for an overflow of the usual one.
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
   ::sigemptyset(&ours.sa_mask);
   ::sigaction(signal, &ours, nullptr);
