@@ -78,6 +78,10 @@ int TcpSocket::connect_error() const {
   return error;
 }
 
+void TcpSocket::set(const SocketOptions& options) {
+  if (fd_) apply(fd_.get(), local_address().family(), options);
+}
+
 void TcpSocket::tune_for_stream() {
   set_int(fd_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   const Address local = local_address();

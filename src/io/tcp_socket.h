@@ -38,6 +38,8 @@ class TcpSocket {
   Status connect(const Address& peer);
   /// Outcome of a connect once writable: 0 or the errno it failed with.
   [[nodiscard]] int connect_error() const;
+  /// Sets what `options` asks for on a socket that is bound already; no effect without one.
+  void set(const SocketOptions& options);
   /// Options of a stream that carries FPDUs: no delay, fast congestion control on local paths.
   void tune_for_stream();
 

@@ -36,6 +36,7 @@ class ActiveSetup final : public ActiveConnection,
 
   Status begin(const io::Address& peer, Duration timeout);
   io::Address local_address() const override;
+  Status hand_over(std::shared_ptr<QueuePair> queue_pair) override;
   void cancel() override;
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
@@ -51,6 +52,7 @@ class ActiveSetup final : public ActiveConnection,
   Outcome on_tcp_connected();
   Outcome read_reply();
   Outcome established(Bytes leftover);
+  Status give_stream_to(QueuePair& queue_pair, Bytes leftover);
   Outcome failed(int error);
   void finish();
 
@@ -64,6 +66,7 @@ class ActiveSetup final : public ActiveConnection,
   WatchId watch_ = 0;
   bool finished_ = false;
   bool tcp_connected_ = false;
+  bool waits_for_queue_pair_ = false;
   bool pausing_ = false;  // between a refusal and the next attempt
   std::size_t refusals_ = 0;
   int error_ = 0;
@@ -72,6 +75,7 @@ class ActiveSetup final : public ActiveConnection,
   io::TcpSocket socket_;
   io::Address local_;
   mpa::Initiator initiator_;
+  std::vector<std::byte> leftover_;  // read behind the reply, while the stream waits
   std::unique_ptr<trace::TcpTap> tap_;
   std::shared_ptr<QueuePair> queue_pair_;
   std::weak_ptr<ConnectObserver> observer_;
@@ -139,7 +143,7 @@ ActiveSetup::Outcome ActiveSetup::next_attempt() {
 void ActiveSetup::finish() {
   finished_ = true;
   progress_.remove(watch_);
-  socket_.close();
+  if (!waits_for_queue_pair_) socket_.close();
   queue_pair_.reset();
 }
 
@@ -160,10 +164,19 @@ void ActiveSetup::tell(Outcome outcome) {
 
 void ActiveSetup::cancel() {
   std::lock_guard lock(mutex_);
+  if (waits_for_queue_pair_ && tap_) tap_->closed(true);
+  waits_for_queue_pair_ = false;
+  socket_.abort();
   if (finished_) return;
   finished_ = true;
   progress_.remove(watch_);
-  socket_.abort();
+}
+
+Status ActiveSetup::hand_over(std::shared_ptr<QueuePair> queue_pair) {
+  std::lock_guard lock(mutex_);
+  if (!waits_for_queue_pair_) return fail(ECONNABORTED, "connect");
+  waits_for_queue_pair_ = false;
+  return give_stream_to(*queue_pair, leftover_);
 }
 
 ActiveSetup::Outcome ActiveSetup::failed(int error) {
@@ -228,11 +241,20 @@ ActiveSetup::Outcome ActiveSetup::read_reply() {
 }
 
 ActiveSetup::Outcome ActiveSetup::established(Bytes leftover) {
+  if (queue_pair_ == nullptr) {
+    leftover_.assign(leftover.begin(), leftover.end());
+    waits_for_queue_pair_ = true;
+    return Outcome::kConnected;
+  }
   progress_.remove(watch_);  // the queue pair registers the descriptor anew, as a stream
-  const auto params = stream_params(initiator_.agreement(), true, socket_);
-  const auto status = queue_pair_->start_stream(std::move(socket_), params, leftover,
-                                                std::move(tap_), stream_observer_);
+  const auto status = give_stream_to(*queue_pair_, leftover);
   return status ? Outcome::kConnected : failed(status.error().code);
+}
+
+Status ActiveSetup::give_stream_to(QueuePair& queue_pair, Bytes leftover) {
+  const auto params = stream_params(initiator_.agreement(), true, socket_);
+  return queue_pair.start_stream(std::move(socket_), params, leftover, std::move(tap_),
+                                 stream_observer_);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ namespace airdma::runtime {
 /// The active side's outcome; exactly one of the three calls, once.
 class ConnectObserver {
  public:
-  /// The queue pair is in RTS and owns the stream.
+  /// The queue pair is in RTS and owns the stream, if there is one.
   virtual void on_connected(const mpa::Agreement& agreement, Bytes private_data) = 0;
   /// The peer's MPA reply rejects.
   virtual void on_rejected(Bytes private_data) = 0;
@@ -42,13 +42,16 @@ class ActiveConnection {
  public:
   virtual ~ActiveConnection() = default;
   /// Starts. `socket` may be bound already (or empty: any local port). The queue pair must be in
-  /// INIT. `stream_observer` hears of the stream's end after on_connected. Errors at once: EINVAL,
-  /// EMFILE, ENETUNREACH, ... (then no callback comes). `timeout` bounds the whole setup.
+  /// INIT, or null: then the stream waits for hand_over() after on_connected. `stream_observer`
+  /// hears of the stream's end after on_connected. Errors at once: EINVAL, EMFILE, ENETUNREACH, ...
+  /// (then no callback comes). `timeout` bounds the whole setup.
   static Result<std::shared_ptr<ActiveConnection>> start(
       io::TcpSocket socket, const io::Address& peer, const mpa::Offer& offer, Bytes private_data,
       Duration timeout, std::shared_ptr<QueuePair> queue_pair,
       std::weak_ptr<ConnectObserver> observer, std::weak_ptr<StreamObserver> stream_observer);
   [[nodiscard]] virtual io::Address local_address() const = 0;
+  /// Gives the waiting stream to a queue pair. ECONNABORTED when none waits (any more).
+  virtual Status hand_over(std::shared_ptr<QueuePair> queue_pair) = 0;
   /// Gives up: closes the socket. Harmless at any time.
   virtual void cancel() = 0;
 };

@@ -53,10 +53,12 @@ Status resolve_route(rdma_cm_id* id, int timeout_ms);
 Status listen(rdma_cm_id* id, int backlog);
 /// Next connection request of a synchronous listener, as an id of its own.
 Status get_request(rdma_cm_id* listen_id, rdma_cm_id** id);
-/// ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR follows. `param` may be NULL. EINVAL for
+/// ESTABLISHED, CONNECT_RESPONSE (the QP is the program's own: `param->qp_num`), REJECTED,
+/// UNREACHABLE or CONNECT_ERROR follows. `param` may be NULL. EINVAL without a QP and for
 /// private data longer than the transport's.
 Status connect(rdma_cm_id* id, rdma_conn_param* param);
-/// Completes a connection whose QP the program moves itself (CONNECT_RESPONSE).
+/// Completes a connection, after CONNECT_RESPONSE, for an id whose QP the program made itself and
+/// named in conn_param. EINVAL while that QP is in RESET or ERR.
 Status establish(rdma_cm_id* id);
 /// ESTABLISHED follows. EINVAL unless the id came with a CONNECT_REQUEST not yet answered.
 Status accept(rdma_cm_id* id, rdma_conn_param* param);

@@ -53,13 +53,13 @@ void give_up(Id& id, rdma_cm_event_type event, const EventDetails& details) {
   id.passive.reset();
   id.state = IdState::kClosed;
   if (auto queue_pair = id.queue_pair.lock()) queue_pair->fail();
-  verbs::sync_state(id.pub.qp);
+  verbs::sync_state(id.qp());
   report(id, event, details);
 }
 
 void report_disconnected(Id& id) {
   id.state = IdState::kDisconnected;
-  verbs::sync_state(id.pub.qp);
+  verbs::sync_state(id.qp());
   report(id, RDMA_CM_EVENT_DISCONNECTED);
 }
 
@@ -67,12 +67,21 @@ std::uint8_t api_depth(std::uint16_t depth) {
   return static_cast<std::uint8_t>(std::min<std::uint16_t>(depth, RDMA_MAX_RESP_RES));
 }
 
-void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details) {
+/// The queue pair is in RTS.
+void running(Id& id, const Depths& depths) {
   id.active.reset();
   id.passive.reset();
   id.state = IdState::kConnected;
-  verbs::note_read_limits(id.pub.qp, api_depth(agreement.ord), api_depth(agreement.ird));
-  verbs::sync_state(id.pub.qp);
+  verbs::note_read_limits(id.qp(), depths.initiator_depth, depths.responder_resources);
+  verbs::sync_state(id.qp());
+}
+
+Depths depths_of(const mpa::Agreement& agreement) {
+  return {api_depth(agreement.ird), api_depth(agreement.ord)};
+}
+
+void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details) {
+  running(id, depths_of(agreement));
   report(id, RDMA_CM_EVENT_ESTABLISHED, details);
   if (id.closed_early) report_disconnected(id);
 }
@@ -85,8 +94,12 @@ Result<io::TcpSocket> socket_of(Id& id) {
 }
 
 Status start_connecting(Id& id, const rdma_conn_param* param) {
-  auto queue_pair = queue_pair_of(id);
-  if (queue_pair == nullptr) return fail(EINVAL);
+  find_program_qp(id, param);
+  if (id.qp() == nullptr) return fail(EINVAL);
+  // A queue pair that the program made gets the stream when the program has made it ready.
+  const bool given_later = id.program_qp != nullptr;
+  auto queue_pair = given_later ? nullptr : queue_pair_of(id);
+  if (!given_later && queue_pair == nullptr) return fail(EINVAL);
   auto depths = connect_depths(id, param);
   if (!depths) return std::unexpected(depths.error());
   auto socket = socket_of(id);
@@ -125,6 +138,11 @@ Status start_disconnecting(Id& id) {
         report_disconnected(id);
       }
       return {};
+    case IdState::kAnswered:
+      id.active->cancel();
+      id.active.reset();
+      report_disconnected(id);
+      return {};
     case IdState::kAccepting:
       id.passive->cancel();
       id.passive.reset();
@@ -150,8 +168,14 @@ Status start_disconnecting(Id& id) {
 
 }  // namespace
 
+void find_program_qp(Id& id, const rdma_conn_param* param) {
+  id.program_qp = id.pub.qp == nullptr && param != nullptr
+                      ? verbs::queue_pair_with(param->qp_num, id.pub.verbs->device)
+                      : nullptr;
+}
+
 std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id) {
-  auto queue_pair = verbs::queue_pair_of(id.pub.qp);
+  auto queue_pair = verbs::queue_pair_of(id.qp());
   if (queue_pair == nullptr) return nullptr;
   switch (queue_pair->state()) {
     case runtime::QpState::kInit:
@@ -207,6 +231,22 @@ Status connect(rdma_cm_id* handle, rdma_conn_param* param) {
   return complete(handle);
 }
 
+Status establish(rdma_cm_id* handle) {
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr || id->state != IdState::kAnswered) return fail(EINVAL);
+  auto queue_pair = queue_pair_of(*id);
+  if (queue_pair == nullptr) return fail(EINVAL);  // not moved to INIT or beyond yet
+  if (auto given = id->active->hand_over(queue_pair); !given) {
+    id->active.reset();
+    id->state = IdState::kClosed;
+    return given;
+  }
+  id->queue_pair = queue_pair;
+  running(*id, id->agreed);
+  return {};
+}
+
 Status disconnect(rdma_cm_id* handle) {
   {
     std::lock_guard lock(control().mutex);
@@ -224,10 +264,14 @@ Status disconnect(rdma_cm_id* handle) {
 void Link::on_connected(const mpa::Agreement& agreement, Bytes private_data) {
   std::lock_guard lock(control().mutex);
   if (id_ == nullptr || id_->state != IdState::kConnecting) return;
-  established(*id_, agreement,
-              {.responder_resources = api_depth(agreement.ird),
-               .initiator_depth = api_depth(agreement.ord),
-               .private_data = private_data});
+  const Depths depths = depths_of(agreement);
+  const EventDetails details{.responder_resources = depths.responder_resources,
+                             .initiator_depth = depths.initiator_depth,
+                             .private_data = private_data};
+  if (id_->program_qp == nullptr) return established(*id_, agreement, details);
+  id_->state = IdState::kAnswered;
+  id_->agreed = depths;
+  report(*id_, RDMA_CM_EVENT_CONNECT_RESPONSE, details);
 }
 
 void Link::on_rejected(Bytes private_data) {

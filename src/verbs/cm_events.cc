@@ -91,6 +91,7 @@ Event* take_event(Channel& channel) {
   if (is_request(*event)) {
     --event->owner->unfetched_requests;
     event->owner->last_request = event->pub.id;
+    admit_waiting(*event->owner);
   }
   return event;
 }
@@ -170,14 +171,21 @@ Channel* channel_to_read(const rdma_event_channel* handle) {
   return channel;
 }
 
-/// The channel is not there (any more). A thread that had begun to sleep on it goes on sleeping, as
-/// with a kernel's channel: rping's event thread would end the program with a failure.
-Status channel_gone() {
+/// For a thread whose channel was destroyed while it slept in a call: it goes on sleeping, as with
+/// a kernel's channel. rping's event thread would end the program with a failure.
+Status sleep_for_ever() {
   EventWait* wait = EventWait::current;
-  if (wait == nullptr || wait->state != EventWait::State::kDone) return fail(EINVAL);
+  if (wait == nullptr) return fail(EINVAL);
   wait->state = EventWait::State::kWanted;
   wait->fd = EventWait::kForEver;
   return fail(EINPROGRESS, "wait");
+}
+
+/// The channel is not there (any more).
+Status channel_gone() {
+  const EventWait* wait = EventWait::current;
+  const bool slept = wait != nullptr && wait->state == EventWait::State::kDone;
+  return slept ? sleep_for_ever() : fail(EINVAL);
 }
 
 /// Takes a count from the channel. A call that waits by EventWait does not block in here, and keeps
@@ -205,7 +213,9 @@ Result<Channel*> make_channel() {
 void free_channel(Channel& channel) {
   discard_if(channel, [](const Event&) { return true; });
   control().ids.for_each([&](Id& id) {
-    if (id.channel == &channel) id.channel = nullptr;
+    if (id.channel != &channel) return;
+    id.channel = nullptr;
+    admit_waiting(id);  // turns them away
   });
   control().channels.destroy(&channel);
 }
@@ -227,9 +237,11 @@ void drop_events(Id& id) {
 
 bool drop_request(Id& listener, const Id& fresh) {
   if (listener.channel == nullptr) return false;
-  return discard_if(*listener.channel, [&](const Event& event) {
-           return is_request(event) && event.pub.id == &fresh.pub;
-         }) > 0;
+  const auto dropped = discard_if(*listener.channel, [&](const Event& event) {
+    return is_request(event) && event.pub.id == &fresh.pub;
+  });
+  admit_waiting(listener);
+  return dropped > 0;
 }
 
 void move_events(Id& id, Channel* to) {
@@ -282,7 +294,7 @@ Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     if (channel == nullptr) return channel_gone();
     if (auto taken = take_count(*channel, lock); !taken) return taken;
     await_handover(lock, handle);
-    if (control().channels.find(handle) == nullptr) return fail(EINVAL);
+    if (control().channels.find(handle) == nullptr) return sleep_for_ever();
     if (Event* next = take_event(*channel)) {
       channel->reader_away = ::gettid();
       *event = &next->pub;

@@ -40,6 +40,8 @@ void wait_for_acknowledgements(std::unique_lock<std::mutex>& lock, const Id& id)
 }
 
 void end_connection(Id& id) {
+  for (const auto& connection : id.waiting) connection->cancel();
+  id.waiting.clear();
   if (id.active) id.active->cancel();
   // Unanswered requests are closed without an answer, which the peer sees as REJECTED.
   if (id.passive && id.state != IdState::kClosed) id.passive->cancel();

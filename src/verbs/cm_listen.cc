@@ -13,11 +13,12 @@ namespace {
 
 constexpr unsigned kMaxBacklog = 1024;
 
-/// A program's small backlog is not taken literally. InfiniBand's connection manager asks again
-/// when a request found no room; over TCP the client would be turned away because a thread of the
-/// server was not scheduled for a moment (rping -P has a backlog of 3). A request that waits costs
-/// little.
-constexpr unsigned kLeastBacklog = 32;
+/// The backlog bounds the requests that a program has not fetched. Those beyond it wait here:
+/// InfiniBand's connection manager asks again when a request found no room, but over TCP a client
+/// would be turned away because a thread of the server was not scheduled for a moment (rping -P
+/// has a backlog of 3).
+/// Limit: so many of them, because each has a descriptor.
+constexpr std::size_t kMostWaiting = 4096;
 /// Connections the kernel keeps for us while the progress thread is busy; the program's backlog is
 /// about requests it has not fetched.
 constexpr int kTcpBacklog = 1024;
@@ -53,8 +54,7 @@ Status start_listening(Id& id, int backlog) {
   if (id.state == IdState::kIdle) {
     if (auto bound = bind(id, io::Address::any(AF_INET, 0)); !bound) return bound;
   }
-  id.backlog = backlog > 0 ? std::clamp(static_cast<unsigned>(backlog), kLeastBacklog, kMaxBacklog)
-                           : kMaxBacklog;
+  id.backlog = backlog > 0 ? std::min(static_cast<unsigned>(backlog), kMaxBacklog) : kMaxBacklog;
   if (!id.datagram()) {
     auto listener =
         runtime::Listener::start(std::move(id.socket), kTcpBacklog, kSetupTimeout, id.link);
@@ -71,6 +71,7 @@ Result<Depths> accept_depths(const Id& id, const rdma_conn_param* param) {
 }
 
 Status start_accepting(Id& id, const rdma_conn_param* param) {
+  find_program_qp(id, param);
   auto queue_pair = queue_pair_of(id);
   if (queue_pair == nullptr) return fail(EINVAL);
   auto depths = accept_depths(id, param);
@@ -85,6 +86,20 @@ Status start_accepting(Id& id, const rdma_conn_param* param) {
   id.state = IdState::kClosed;
   queue_pair->fail();
   return accepted;
+}
+
+void admit(Id& listener, std::shared_ptr<runtime::PassiveConnection> connection) {
+  Id* fresh = make_request_id(listener, *connection);
+  if (fresh == nullptr) return connection->cancel();
+  const Depths depths = requested_depths(connection->request(), *fresh->device);
+  const EventDetails details{.responder_resources = depths.responder_resources,
+                             .initiator_depth = depths.initiator_depth,
+                             .private_data = connection->request().private_data};
+  if (!report_request(listener, *fresh, details)) {
+    free_id(*fresh);
+    return connection->cancel();
+  }
+  fresh->passive = std::move(connection);
 }
 
 }  // namespace
@@ -110,8 +125,16 @@ Status accept(rdma_cm_id* handle, rdma_conn_param* param) {
 Status reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_bytes) {
   std::lock_guard lock(control().mutex);
   Id* id = find_id(handle);
-  if (id == nullptr || id->state != IdState::kRequested) return fail(EINVAL);
-  id->passive->reject(private_data_of(private_data, private_data_bytes));
+  if (id == nullptr) return fail(EINVAL);
+  if (id->state == IdState::kRequested) {
+    id->passive->reject(private_data_of(private_data, private_data_bytes));
+  } else if (id->state == IdState::kAnswered) {
+    // MPA has no word for this; the peer sees its connection end.
+    id->active->cancel();
+  } else {
+    return fail(EINVAL);
+  }
+  id->active.reset();
   id->passive.reset();
   id->state = IdState::kClosed;
   return {};
@@ -121,21 +144,22 @@ Status reject_ece(rdma_cm_id* handle, const void* private_data, uint8_t private_
   return reject(handle, private_data, private_data_bytes);
 }
 
+void admit_waiting(Id& listener) {
+  while (listener.state == IdState::kListening && !listener.waiting.empty() &&
+         listener.unfetched_requests < listener.backlog) {
+    auto next = std::move(listener.waiting.front());
+    listener.waiting.pop_front();
+    admit(listener, std::move(next));
+  }
+}
+
 void Link::on_request(std::shared_ptr<runtime::PassiveConnection> connection) {
   std::lock_guard lock(control().mutex);
   const bool wanted =
-      id_ != nullptr && id_->state == IdState::kListening && id_->unfetched_requests < id_->backlog;
-  Id* fresh = wanted ? make_request_id(*id_, *connection) : nullptr;
-  if (fresh == nullptr) return connection->cancel();
-  const Depths depths = requested_depths(connection->request(), *fresh->device);
-  const EventDetails details{.responder_resources = depths.responder_resources,
-                             .initiator_depth = depths.initiator_depth,
-                             .private_data = connection->request().private_data};
-  if (!report_request(*id_, *fresh, details)) {
-    free_id(*fresh);
-    return connection->cancel();
-  }
-  fresh->passive = std::move(connection);
+      id_ != nullptr && id_->state == IdState::kListening && id_->waiting.size() < kMostWaiting;
+  if (!wanted) return connection->cancel();
+  id_->waiting.push_back(std::move(connection));
+  admit_waiting(*id_);
 }
 
 // A request that nobody has fetched disappears with its client. A fetched one stays, and its
@@ -143,6 +167,9 @@ void Link::on_request(std::shared_ptr<runtime::PassiveConnection> connection) {
 void Link::on_request_lost(runtime::PassiveConnection& connection) {
   std::lock_guard lock(control().mutex);
   if (id_ == nullptr) return;
+  if (std::erase_if(id_->waiting, [&](const auto& one) { return one.get() == &connection; }) > 0) {
+    return;
+  }
   const Id* lost = nullptr;
   control().ids.for_each([&](Id& id) {
     if (id.passive.get() == &connection) lost = &id;

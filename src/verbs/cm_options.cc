@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Options of an id, and the calls that an iWARP device has no use for.
 #include <errno.h>
+#include <sys/socket.h>
 
 #include <cstring>
+#include <utility>
 
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
@@ -22,31 +24,51 @@ Status set_type_of_service(Id& id, const void* optval, size_t optlen) {
   auto value = value_of<std::uint8_t>(optval, optlen);
   if (!value) return std::unexpected(value.error());
   id.options.type_of_service = *value;
+  id.socket.set(id.options);
   return {};
 }
 
 Status set_reuse_address(Id& id, const void* optval, size_t optlen) {
   auto value = value_of<int>(optval, optlen);
   if (!value) return std::unexpected(value.error());
-  // A socket decides this when it is bound.
-  if (id.state != IdState::kIdle) return fail(EINVAL);
+  // It may come late, except for a listener, and be taken back before the id is bound.
+  const bool allowed = *value != 0 ? id.state != IdState::kListening : id.state == IdState::kIdle;
+  if (!allowed) return fail(EINVAL);
   id.options.reuse_address = *value != 0;
+  id.socket.set(id.options);
   return {};
+}
+
+/// A socket decides whether it takes IPv4 too when it is bound, so it is bound anew.
+Status rebind(Id& id, const io::SocketOptions& options) {
+  const io::Address local = source_of(id);
+  id.socket.close();
+  auto socket = io::TcpSocket::bound(local, options);
+  const Status outcome = socket ? Status{} : Status(std::unexpected(socket.error()));
+  if (!socket) socket = io::TcpSocket::bound(local, id.options);
+  if (socket) id.socket = std::move(*socket);
+  return outcome;
 }
 
 Status set_family_only(Id& id, const void* optval, size_t optlen) {
   auto value = value_of<int>(optval, optlen);
   if (!value) return std::unexpected(value.error());
-  if (id.state != IdState::kIdle) return fail(EINVAL);
-  id.options.v6_only = *value != 0;
+  if (id.state != IdState::kIdle && id.state != IdState::kBound) return fail(EINVAL);
+  io::SocketOptions options = id.options;
+  options.v6_only = *value != 0;
+  const bool bound_wildcard = id.state == IdState::kBound && source_of(id).is_any();
+  if (bound_wildcard && source_of(id).family() == AF_INET6) {
+    if (auto bound = rebind(id, options); !bound) return bound;
+  }
+  id.options = options;
   return {};
 }
 
 /// InfiniBand's acknowledgement timeout: TCP has its own, so the value is only checked.
-Status set_ack_timeout(const void* optval, size_t optlen) {
+Status set_ack_timeout(const Id& id, const void* optval, size_t optlen) {
   auto value = value_of<std::uint8_t>(optval, optlen);
   if (!value) return std::unexpected(value.error());
-  return {};
+  return id.datagram() ? fail(EINVAL) : Status{};
 }
 
 Status set_id_option(Id& id, int optname, const void* optval, size_t optlen) {
@@ -58,7 +80,7 @@ Status set_id_option(Id& id, int optname, const void* optval, size_t optlen) {
     case RDMA_OPTION_ID_AFONLY:
       return set_family_only(id, optval, optlen);
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      return set_ack_timeout(optval, optlen);
+      return set_ack_timeout(id, optval, optlen);
     default:
       return fail(ENOSYS);
   }
@@ -88,16 +110,31 @@ Status set_option(rdma_cm_id* handle, int level, int optname, void* optval, size
   }
 }
 
-// Only a program that connects queue pairs of its own, outside of ids, completes connections
-// itself, and iWARP does not have that.
-Status establish(rdma_cm_id* handle) { return refuse(handle, EINVAL); }
-
-// A queue pair of an iWARP device is connected before its first message can come.
+// A queue pair of an iWARP device is connected before its first message can come, so COMM_EST says
+// nothing new. An id that has no part in a connection cannot be told of one.
 Status notify(rdma_cm_id* handle, ibv_event_type) {
   std::lock_guard lock(control().mutex);
   const Id* id = find_id(handle);
-  if (id == nullptr || id->pub.verbs == nullptr) return fail(EINVAL);
-  return {};
+  if (id == nullptr) return fail(EINVAL);
+  switch (id->state) {
+    case IdState::kListening:
+    case IdState::kConnecting:
+    case IdState::kAnswered:
+    case IdState::kRequested:
+    case IdState::kAccepting:
+    case IdState::kConnected:
+    case IdState::kDisconnecting:
+    case IdState::kDisconnected:
+      return {};
+    case IdState::kIdle:
+    case IdState::kBound:
+    case IdState::kAddressResolved:
+    case IdState::kRouteResolved:
+    case IdState::kClosed:
+    case IdState::kDestroying:
+      return fail(EINVAL);
+  }
+  return fail(EINVAL);
 }
 
 Status join_multicast(rdma_cm_id* handle, sockaddr* addr, void*) {

@@ -115,6 +115,7 @@ void end_with_queue_pair(Id& id) {
     case IdState::kListening:
     case IdState::kAddressResolved:
     case IdState::kRouteResolved:
+    case IdState::kAnswered:
     case IdState::kRequested:
     case IdState::kDisconnected:
     case IdState::kClosed:
@@ -215,7 +216,8 @@ void destroy_srq(rdma_cm_id* handle) {
     const auto status = verbs::destroy_srq(srq);
 }
 
-// iWARP moves a queue pair to RTS itself, so only INIT asks for attributes.
+// The steps of a program that moves its queue pair itself. Nothing but rights comes from here: the
+// connection gives the queue pair its stream, from INIT on.
 Status init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* attr_mask) {
   if (attr == nullptr || attr_mask == nullptr) return fail(EINVAL);
   std::lock_guard lock(control().mutex);
@@ -231,21 +233,28 @@ Status init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* attr_mask) {
       if (attr->qp_state == IBV_QPS_INIT) *attr_mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT;
       return {};
     case IBV_QPS_RTS:
-      *attr_mask = 0;
+      *attr_mask = IBV_QP_STATE;
       return {};
     default:
       return fail(EINVAL);
   }
 }
 
+// MPA carries no vendor options: the peer's are none, and ours stay here.
 Status set_local_ece(rdma_cm_id* handle, ibv_ece* ece) {
   std::lock_guard lock(control().mutex);
-  return fail(find_id(handle) == nullptr || ece == nullptr ? EINVAL : EOPNOTSUPP);
+  const Id* id = find_id(handle);
+  const bool usable = id != nullptr && id->pub.qp == nullptr && ece != nullptr;
+  if (!usable || ece->vendor_id == 0 || ece->options == 0) return fail(EINVAL);
+  return {};
 }
 
 Status get_remote_ece(rdma_cm_id* handle, ibv_ece* ece) {
   std::lock_guard lock(control().mutex);
-  return fail(find_id(handle) == nullptr || ece == nullptr ? EINVAL : EOPNOTSUPP);
+  const Id* id = find_id(handle);
+  if (id == nullptr || id->pub.qp != nullptr || ece == nullptr) return fail(EINVAL);
+  *ece = {};
+  return {};
 }
 
 }  // namespace airdma::cm

@@ -14,6 +14,8 @@
 //                               kRouteResolved                           |     kClosed
 //                                 | connect                              |
 //                               kConnecting --(reply)--> kConnected <----+
+//                                 |    \                   ^ establish
+//                                 |     (reply) -----> kAnswered: the queue pair is the program's
 //                                 | (failure)              | disconnect    \ (peer closes)
 //                               kClosed                  kDisconnecting --> kDisconnected
 #pragma once
@@ -47,6 +49,7 @@ enum class IdState : std::uint8_t {
   kAddressResolved,
   kRouteResolved,
   kConnecting,
+  kAnswered,  // connected, and the program has yet to make its own queue pair ready
   kRequested,
   kAccepting,
   kConnected,
@@ -71,8 +74,8 @@ struct Channel {
   rdma_event_channel pub{};
   io::EventCounter counter;  // as many as `queue` has, but for those below and taken ones
   std::deque<Event*> queue;
-  unsigned void_tokens = 0;     // events that were dropped after a thread had taken their count
-  pid_t reader_away = 0;  // thread that fetched an event and has not come back for the next one
+  unsigned void_tokens = 0;  // events that were dropped after a thread had taken their count
+  pid_t reader_away = 0;     // thread that fetched an event and has not come back for the next one
 
   rdma_event_channel* handle() { return &pub; }
 };
@@ -114,6 +117,12 @@ struct EndpointAttributes {
   ibv_qp_init_attr qp{};
 };
 
+/// READs in both directions.
+struct Depths {
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+};
+
 struct Id {
   rdma_cm_id pub{};
   IdState state = IdState::kIdle;
@@ -130,7 +139,8 @@ struct Id {
   std::shared_ptr<runtime::Listener> listener;
   unsigned backlog = 0;
   unsigned unfetched_requests = 0;
-  bool collects_requests = false;  // fetches several before it begins with the first
+  std::deque<std::shared_ptr<runtime::PassiveConnection>> waiting;  // for room in the backlog
+  bool collects_requests = false;            // fetches several before it begins with the first
   const rdma_cm_id* last_request = nullptr;  // id of the last fetched one; may be gone
   std::optional<EndpointAttributes> endpoint;
 
@@ -138,10 +148,13 @@ struct Id {
   std::shared_ptr<runtime::ActiveConnection> active;
   std::shared_ptr<runtime::PassiveConnection> passive;
   std::weak_ptr<runtime::QueuePair> queue_pair;
+  ibv_qp* program_qp = nullptr;  // that the program made and named in conn_param; may be gone
+  Depths agreed;                 // while in kAnswered
   std::vector<std::byte> default_private_data;  // of connect(id, NULL): from create_ep
   bool closed_early = false;  // the stream ended before its establishment was told
 
   rdma_cm_id* handle() { return &pub; }
+  [[nodiscard]] ibv_qp* qp() const { return pub.qp != nullptr ? pub.qp : program_qp; }
   [[nodiscard]] bool datagram() const { return pub.ps == RDMA_PS_UDP || pub.ps == RDMA_PS_IPOIB; }
 };
 
@@ -178,6 +191,8 @@ bool report_request(Id& listener, Id& fresh, const EventDetails& details);
 void drop_events(Id& id);
 /// Moves what is queued for the id, and the new ids of queued requests.
 void move_events(Id& id, Channel* to);
+/// Queues requests that waited for room in the backlog (cm_listen.cc).
+void admit_waiting(Id& listener);
 /// Forgets the queued request that made `fresh`. False when it was fetched already.
 bool drop_request(Id& listener, const Id& fresh);
 void acknowledge(Event& event);
@@ -202,14 +217,12 @@ Result<const Device*> device_at(const io::Address& local);
 void use_device(Id& id, const Device& device);
 
 // Connections.
-/// The runtime's object of id->qp, ready for a connection; null when there is none or it is not.
+/// The runtime's object of the id's queue pair, ready for a connection; null when there is none or
+/// it is not.
 std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id);
-/// READs in both directions of a conn_param: 255 stands for the device's maximum, more than it
-/// is EINVAL.
-struct Depths {
-  std::uint8_t responder_resources = 0;
-  std::uint8_t initiator_depth = 0;
-};
+/// For an id without a queue pair: remembers the one that the program names.
+void find_program_qp(Id& id, const rdma_conn_param* param);
+/// Of a conn_param: 255 stands for the device's maximum, more than it is EINVAL.
 Result<Depths> depths_of(const Id& id, const rdma_conn_param& param);
 mpa::Offer offer_for(const Id& id, const Depths& depths);
 Bytes private_data_of(const void* data, std::size_t length);

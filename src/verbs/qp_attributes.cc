@@ -5,7 +5,8 @@
 // On iWARP a queue pair runs on the stream that the connection manager gave it (RFC 5040 5.1.2 has
 // no other way into RTS): a program cannot enter RTR or RTS by hand, and such a request is EINVAL
 // although its attributes are in order. A queue pair that is connected is moved within RTS as on
-// any device.
+// any device. The steps that rdma_init_qp_attr() names for a queue pair of the program's own, which
+// have no path and no peer in them, are taken: it gets its stream before or after them.
 #include <bit>
 #include <cerrno>
 
@@ -123,6 +124,14 @@ bool possible(QpState from, QpState to) {
   return false;
 }
 
+/// A step of rdma_init_qp_attr().
+bool step_for_connection(QpState from, QpState to, std::uint32_t mask) {
+  if (from == QpState::kInit && to == QpState::kRtr) {
+    return (mask & ~std::uint32_t{IBV_QP_ACCESS_FLAGS}) == IBV_QP_STATE;
+  }
+  return from == QpState::kRtr && to == QpState::kRts && mask == IBV_QP_STATE;
+}
+
 void move(Qp& qp, QpState from, QpState to) {
   switch (to) {
     case QpState::kReset:
@@ -137,6 +146,8 @@ void move(Qp& qp, QpState from, QpState to) {
       return;
     case QpState::kRtr:
     case QpState::kRts:
+      if (from != to) qp.runtime->set_state(to);
+      return;
     case QpState::kSqd:
     case QpState::kSqe:
       return;
@@ -158,7 +169,8 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
     return fail(EINVAL);
   }
   const auto fault = model::check_transition(model::QpType::kRc, from, to, mask);
-  if (fault != model::TransitionFault::kNone || !possible(from, to)) return fail(EINVAL);
+  const bool in_order = fault == model::TransitionFault::kNone && possible(from, to);
+  if (!in_order && !step_for_connection(from, to, mask)) return fail(EINVAL);
   move(*qp, from, to);
   remember(qp->attributes, mask, *attr);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {

@@ -48,6 +48,18 @@ def rping_ipv6(run):
     rping(run, "::1")
 
 
+@case("rping.own_queue_pair", needs=["rping"], sanitized=True)
+def rping_own_queue_pair(run):
+    """-q: the program makes its queue pair and moves it; at both ends, and at one of them."""
+    for server_option, client_option in ((["-q"], ["-q"]), (["-q"], []), ([], ["-q"])):
+        port = free_port()
+        base = ["-v", "-V", "-a", "127.0.0.1", "-p", port, "-C", 10, "-S", 1000]
+        server, client = run.pair(["rping", "-s", *server_option, *base],
+                                  ["rping", "-c", *client_option, *base], port)
+        judge_pings(client.output(), "", 10, 1000)
+        judge_pings(server.output(), "server ", 10, 1000)
+
+
 @case("rping.large", needs=["rping"], sanitized=True)
 def rping_large(run):
     """1000 times what rping takes at most; its -V compares what was sent and what came back."""

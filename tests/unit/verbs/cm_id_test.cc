@@ -2,6 +2,9 @@
 // Ids, channels, addresses and options: what needs no connection.
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <bit>
@@ -13,6 +16,7 @@
 
 #include "base/event_wait.h"
 #include "tests/unit/verbs/cm_fixture.h"
+#include "verbs/cm_state.h"
 
 namespace airdma::cm {
 namespace {
@@ -317,6 +321,64 @@ TEST_F(CmTest, Options) {
   EXPECT_EQ(set(9, 0, &one, 4), ENOSYS);
   EXPECT_EQ(set(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &one, 4), EINVAL);
   EXPECT_EQ(set(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, nullptr, 1), EINVAL);
+}
+
+int option_of(rdma_cm_id* id, int level, int name) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  std::lock_guard lock(control().mutex);
+  const int fd = control().ids.find(id)->socket.fd();
+  EXPECT_EQ(::getsockopt(fd, level, name, &value, &length), 0);
+  return value;
+}
+
+TEST_F(CmTest, TypeOfServiceReachesTheSocketEarlyAndLate) {
+  std::uint8_t tos = 0x28;
+  for (const bool late : {false, true}) {
+    rdma_cm_id* id = new_id(client_channel_);
+    auto local = address("127.0.0.1");
+    if (late) {
+      ASSERT_TRUE(bind_addr(id, raw(local)));
+    }
+    ASSERT_TRUE(set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, 1));
+    if (!late) {
+      ASSERT_TRUE(bind_addr(id, raw(local)));
+    }
+    EXPECT_EQ(option_of(id, IPPROTO_IP, IP_TOS), tos);
+    EXPECT_TRUE(destroy_id(id));
+  }
+}
+
+TEST_F(CmTest, OptionsOfABoundId) {
+  listener_ = new_id(server_);
+  auto any = address("::");
+  ASSERT_TRUE(bind_addr(listener_, raw(any)));
+  const auto port = get_src_port(listener_);
+  int one = 1;
+  int zero = 0;
+  EXPECT_TRUE(set_option(listener_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &one, sizeof one));
+  EXPECT_EQ(option_of(listener_, IPPROTO_IPV6, IPV6_V6ONLY), 1);
+  EXPECT_TRUE(set_option(listener_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &zero, sizeof zero));
+  EXPECT_EQ(option_of(listener_, IPPROTO_IPV6, IPV6_V6ONLY), 0);
+  EXPECT_EQ(get_src_port(listener_), port);
+  EXPECT_TRUE(set_option(listener_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof one));
+  EXPECT_EQ(option_of(listener_, SOL_SOCKET, SO_REUSEADDR), 1);
+  EXPECT_EQ(
+      code_of(set_option(listener_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &zero, sizeof zero)),
+      EINVAL);
+  ASSERT_TRUE(listen(listener_, 1));
+  for (const int name : {RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY}) {
+    EXPECT_EQ(code_of(set_option(listener_, RDMA_OPTION_ID, name, &one, sizeof one)), EINVAL);
+  }
+}
+
+TEST_F(CmTest, AcknowledgeTimeoutIsForConnections) {
+  rdma_cm_id* datagrams = nullptr;
+  ASSERT_TRUE(create_id(server_.get(), &datagrams, nullptr, RDMA_PS_UDP));
+  std::uint8_t timeout = 14;
+  EXPECT_EQ(code_of(set_option(datagrams, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1)),
+            EINVAL);
+  EXPECT_TRUE(destroy_id(datagrams));
 }
 
 TEST_F(CmTest, QueuePairsOfAnId) {
