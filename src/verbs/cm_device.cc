@@ -38,12 +38,16 @@ Status open(Device& device, verbs::Device& found) {
   return {};
 }
 
+bool alive(const Device& device) {
+  return verbs::is_live(device.context) && verbs::is_live(device.pd);
+}
+
 /// Null when the interface's device was not opened yet, or its context was closed: a program may
 /// close what it was shown.
 Device* known_device(const std::string& interface) {
   for (Device& device : control().devices) {
     if (device.interface != interface) continue;
-    return verbs::is_live(device.context) && verbs::is_live(device.pd) ? &device : nullptr;
+    return alive(device) ? &device : nullptr;
   }
   return nullptr;
 }
@@ -56,10 +60,8 @@ Result<const Device*> device_for(verbs::Device& found) {
   return &control().devices.emplace_front(fresh);
 }
 
-}  // namespace
-
-Result<const Device*> device_at(const io::Address& local) {
-  const auto index = io::interface_of(local.unmapped());
+Result<const Device*> look_up(const io::Address& local) {
+  const auto index = io::interface_of(local);
   char name[IF_NAMESIZE];
   if (!index || ::if_indextoname(*index, name) == nullptr) return fail(ENODEV);
   if (const Device* known = known_device(name)) return known;
@@ -69,6 +71,32 @@ Result<const Device*> device_at(const io::Address& local) {
     if (device->interface == name) return device_for(*device);
   }
   return fail(ENODEV);
+}
+
+/// What is known of this host's addresses, if that still holds.
+const Device* known_owner(const io::Address& local) {
+  Control& all = control();
+  if (!all.address_watch.unchanged()) all.owners.clear();
+  for (const auto& [address, device] : all.owners) {
+    if (address.same_host(local) && address.scope() == local.scope() && alive(*device)) {
+      return device;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<const Device*> device_at(const io::Address& local) {
+  constexpr std::size_t kMostOwners = 64;
+  const io::Address address = local.unmapped();
+  if (const Device* known = known_owner(address)) return known;
+  auto found = look_up(address);
+  if (!found) return found;
+  auto& owners = control().owners;
+  if (owners.size() == kMostOwners) owners.clear();
+  owners.emplace_back(address, *found);
+  return found;
 }
 
 void use_device(Id& id, const Device& device) {

@@ -33,11 +33,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/object_pool.h"
 #include "base/process_global.h"
 #include "base/result.h"
+#include "io/address_watch.h"
 #include "runtime/connection.h"
 
 namespace airdma::cm {
@@ -165,6 +167,9 @@ struct Control {
   ObjectPool<Id> ids;
   ObjectPool<Event> events;
   std::deque<Device> devices;  // stay at their addresses
+  // Which device owns an address, as long as the host's addresses stay as they are.
+  io::AddressWatch address_watch;
+  std::vector<std::pair<io::Address, const Device*>> owners;
 };
 
 inline Control& control() { return ProcessGlobal<Control>::get(); }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "io/address_watch.h"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "io/raw_calls.h"
+
+namespace airdma::io {
+namespace {
+
+Fd open_watch() {
+  Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+  sockaddr_nl name{};
+  name.nl_family = AF_NETLINK;
+  name.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), sizeof name) < 0) {
+    return {};
+  }
+  return socket;
+}
+
+}  // namespace
+
+bool AddressWatch::unchanged() {
+  if (!socket_) {
+    socket_ = open_watch();
+    return false;
+  }
+  bool nothing = true;
+  // What has changed does not matter. ENOBUFS says that more came than the socket could keep.
+  for (char byte = 0;; nothing = false) {
+    const ssize_t got = raw::receive(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    if (got < 0 && errno != ENOBUFS && errno != EINTR) return nothing && errno == EAGAIN;
+  }
+}
+
+}  // namespace airdma::io
