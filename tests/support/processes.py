@@ -86,12 +86,12 @@ def without_address_randomization():
 class Program:
     """One started command. Its output goes to files, so that nothing blocks on a full pipe."""
 
-    def __init__(self, command, environment, fixed_addresses=False):
+    def __init__(self, command, environment, fixed_addresses=False, stdin=subprocess.DEVNULL):
         self.command = command
         self._out = tempfile.TemporaryFile(mode="w+b")
         self._err = tempfile.TemporaryFile(mode="w+b")
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err,
+            command, stdin=stdin, stdout=self._out, stderr=self._err,
             env=environment, start_new_session=True,
             preexec_fn=without_address_randomization if fixed_addresses else None)
         self.pid = self._process.pid
@@ -158,10 +158,10 @@ class Programs:
         for program in self.all:
             program.end()
 
-    def start(self, command, **variables):
+    def start(self, command, stdin=subprocess.DEVNULL, **variables):
         environment = dict(self._environment, **variables)
         self.all.append(Program([str(word) for word in command], environment,
-                                self._fixed_addresses))
+                                self._fixed_addresses, stdin))
         return self.all[-1]
 
     def seconds(self, seconds):
