@@ -36,6 +36,7 @@ auto contain(Call& call) {
   using Value = std::invoke_result_t<Call&>;
   using Outcome = std::conditional_t<std::is_void_v<Value>, Status, Value>;
   const CancelGuard guard;
+  const MayRunOut memory;
   try {
     if constexpr (std::is_void_v<Value>) {
       call();

@@ -73,6 +73,20 @@ AIRDMA_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port_num, uin
       [&] { return verbs::query_gid_ex(context, port_num, gid_index, entry, flags, entry_size); });
 }
 
+// A private symbol, which pyverbs calls nevertheless. Its type is the word that sysfs holds, which
+// counts "IB/RoCE v1" as 0 and "RoCE v2" as 1; iWARP's GIDs have the first.
+AIRDMA_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port_num, unsigned index,
+                                     unsigned* type) {
+  return return_minus_one([&]() -> Status {
+    ibv_gid_entry entry{};
+    const auto status = verbs::query_gid_ex(context, port_num, index, &entry, 0, sizeof entry);
+    if (!status) return status;
+    if (type == nullptr) return airdma::fail(EINVAL);
+    *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
+    return {};
+  });
+}
+
 // Its failure is the negative errno value, alone among all functions.
 AIRDMA_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries,
                                            size_t max_entries, uint32_t flags, size_t entry_size) {

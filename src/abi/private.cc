@@ -73,10 +73,9 @@
   X(ibv_cmd_resize_cq)               \
   X(execute_ioctl)
 
-// What returns -1 with errno: a count of completions, a GID's type, the length of a file.
+// What returns -1 with errno: a count of completions, the length of a file.
 #define AIRDMA_PRIVATE_COUNTS(X)  \
   X(ibv_cmd_poll_cq)              \
-  X(ibv_query_gid_type)           \
   X(ibv_read_ibdev_sysfs_file)
 
 // What returns a context or NULL with errno.

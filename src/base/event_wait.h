@@ -25,7 +25,7 @@ struct EventWait {
   int error = 0;
 
   /// The wait of the call that this thread is in; null where a call may simply block.
-  inline static thread_local EventWait* current = nullptr;
+  [[gnu::tls_model("initial-exec")]] inline static thread_local EventWait* current = nullptr;
 };
 
 }  // namespace airdma

@@ -67,7 +67,7 @@ Result<std::vector<Interface>> list_interfaces();
 /// Errors: ENETUNREACH, EHOSTUNREACH, EINVAL (IPv6 link-local without a scope), EADDRNOTAVAIL.
 Result<Address> source_for(const Address& destination, const Address& source);
 
-/// Index of the interface that owns the address; nothing when it is not ours.
-std::optional<unsigned> interface_of(const Address& address);
+/// Index of the interface that owns the address. ENODEV when it is not ours, EMFILE, ENOMEM.
+Result<unsigned> interface_of(const Address& address);
 
 }  // namespace airdma::io

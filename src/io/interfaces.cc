@@ -94,10 +94,10 @@ Result<std::vector<Interface>> list_interfaces() {
   return all;
 }
 
-std::optional<unsigned> interface_of(const Address& address) {
+Result<unsigned> interface_of(const Address& address) {
   auto list = read_addresses();
-  if (!list) return std::nullopt;
-  std::optional<unsigned> loopback;
+  if (!list) return std::unexpected(list.error());
+  Result<unsigned> loopback = fail(ENODEV, "interface_of");
   for (const ifaddrs* item = list->get(); item != nullptr; item = item->ifa_next) {
     if ((item->ifa_flags & IFF_UP) == 0) continue;
     const auto own = Address::from(item->ifa_addr);
@@ -106,7 +106,7 @@ std::optional<unsigned> interface_of(const Address& address) {
   }
   // All of 127.0.0.0/8 is the loopback interface's, though it lists one address.
   if (address.is_loopback()) return loopback;
-  return std::nullopt;
+  return fail(ENODEV, "interface_of");
 }
 
 }  // namespace airdma::io

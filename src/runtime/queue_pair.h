@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "base/bytes.h"
+#include "base/memory_reserve.h"
 #include "base/spin_lock.h"
 #include "engine/iwarp/endpoint.h"
 #include "io/tcp_socket.h"
@@ -146,8 +147,9 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// Runs `action` holding the transport, then does the work it and others left.
   template <class Action>
   void with_transport(Action action) {
+    const MustNotRunOut memory;  // there is no way back from half of it
     {
-      std::lock_guard lock(transport_lock_);  // memory may run out in here
+      std::lock_guard lock(transport_lock_);
       now_ = Progress::now();
       action();
       pump(pending_.exchange(0, std::memory_order_acq_rel));

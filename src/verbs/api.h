@@ -24,6 +24,7 @@
 #include <cstdint>
 
 #include "base/event_wait.h"
+#include "base/memory_reserve.h"
 #include "base/result.h"
 
 namespace airdma::verbs {

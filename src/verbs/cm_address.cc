@@ -86,7 +86,10 @@ Status bind(Id& id, const io::Address& address) {
   const Device* device = nullptr;
   if (!address.is_any()) {
     auto found = device_at(address);
-    if (!found) return fail(EADDRNOTAVAIL);
+    if (!found) {
+      const int error = found.error().code;
+      return fail(error == ENODEV ? EADDRNOTAVAIL : error);
+    }
     device = *found;
   }
   // Limit: RDMA_PS_UDP shares the numbers of RDMA_PS_TCP here; no datagram service runs on it.

@@ -62,8 +62,9 @@ Result<const Device*> device_for(verbs::Device& found) {
 
 Result<const Device*> look_up(const io::Address& local) {
   const auto index = io::interface_of(local);
+  if (!index) return std::unexpected(index.error());
   char name[IF_NAMESIZE];
-  if (!index || ::if_indextoname(*index, name) == nullptr) return fail(ENODEV);
+  if (::if_indextoname(*index, name) == nullptr) return fail(errno == ENXIO ? ENODEV : errno);
   if (const Device* known = known_device(name)) return known;
   auto devices = verbs::list_devices();
   if (!devices) return std::unexpected(devices.error());

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/event_wait.h"
+#include "base/memory_reserve.h"
 #include "io/raw_calls.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
@@ -24,6 +25,7 @@ void take_back_count(Channel& channel) {
 }
 
 bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails& details) {
+  const MustNotRunOut memory;  // a program would wait for a lost event for ever
   if (owner.channel == nullptr) return false;
   Event* event = control().events.create();
   if (event == nullptr) return false;

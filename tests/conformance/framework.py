@@ -15,6 +15,7 @@ import dataclasses
 import importlib.util
 import re
 import shutil
+import sys
 
 from support.processes import Failure, Skip, has_ipv6
 
@@ -56,8 +57,11 @@ def case(name, needs=(), ipv6=False, sanitized=False, timeout_s=60):
 def load(folder):
     """Imports every file in cases/ and hard/; returns the cases by name."""
     for path in sorted([*folder.glob("cases/*.py"), *folder.glob("hard/*.py")]):
-        spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        name = f"{path.parent.name}_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        # Under its name, so that those behind it in the alphabet may import it.
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
     return CASES
 
 

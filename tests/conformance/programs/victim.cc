@@ -31,7 +31,7 @@ constexpr std::size_t kReadBytes = 256;
 constexpr std::string_view kSecret = "SECRET!!";
 
 enum Region : unsigned { kOpen, kReadOnly, kLocal, kForeign, kGone, kSink, kInbox, kRegions };
-constexpr const char* kNames[kRegions] = {"open",    "read_only", "local", "foreign",
+constexpr const char* kNames[kRegions] = {"open", "read_only", "local", "foreign",
                                           "gone", "sink",      "inbox"};
 
 struct Connection {
@@ -80,8 +80,8 @@ void lay_out(Victim& v) {
     at += v.bytes[i] + kGuardBytes;
   }
   v.arena_bytes = at;
-  v.arena = static_cast<std::uint8_t*>(::mmap(nullptr, at, PROT_READ | PROT_WRITE,
-                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  v.arena = static_cast<std::uint8_t*>(
+      ::mmap(nullptr, at, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (v.arena == MAP_FAILED) give_up("mmap");
   v.expected = must(static_cast<std::uint8_t*>(std::malloc(at)), "malloc");
   for (std::size_t i = 0; i < at; ++i) v.arena[i] = guard_byte(i);
@@ -99,8 +99,8 @@ ibv_mr* register_region(Victim& v, Region region, ibv_pd* pd, int access) {
 
 void register_all(Victim& v) {
   const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  v.mr[kOpen] = ibv_reg_mr(v.pd, v.arena + v.offset[kOpen], v.bytes[kOpen],
-                           all | IBV_ACCESS_REMOTE_ATOMIC);
+  v.mr[kOpen] =
+      ibv_reg_mr(v.pd, v.arena + v.offset[kOpen], v.bytes[kOpen], all | IBV_ACCESS_REMOTE_ATOMIC);
   if (v.mr[kOpen] == nullptr) v.mr[kOpen] = register_region(v, kOpen, v.pd, all);
   v.mr[kReadOnly] = register_region(v, kReadOnly, v.pd, IBV_ACCESS_REMOTE_READ);
   v.mr[kLocal] = register_region(v, kLocal, v.pd, IBV_ACCESS_LOCAL_WRITE);
@@ -110,8 +110,8 @@ void register_all(Victim& v) {
   v.mr[kInbox] = register_region(v, kInbox, v.pd, IBV_ACCESS_LOCAL_WRITE);
   std::printf("regions");
   for (unsigned i = 0; i < kRegions; ++i) {
-    std::printf(" %s=%#lx:%#x", kNames[i],
-                reinterpret_cast<unsigned long>(v.arena + v.offset[i]), v.mr[i]->rkey);
+    std::printf(" %s=%#lx:%#x", kNames[i], reinterpret_cast<unsigned long>(v.arena + v.offset[i]),
+                v.mr[i]->rkey);
   }
   must(ibv_dereg_mr(v.mr[kGone]), "ibv_dereg_mr");
   std::printf("\n");
@@ -178,7 +178,10 @@ void on_request(Victim& v, rdma_cm_id* id) {
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = v.cq;
   attr.qp_type = IBV_QPT_RC;
-  attr.cap = {.max_send_wr = 2, .max_recv_wr = kReceives, .max_send_sge = 1, .max_recv_sge = 1,
+  attr.cap = {.max_send_wr = 2,
+              .max_recv_wr = kReceives,
+              .max_send_sge = 1,
+              .max_recv_sge = 1,
               .max_inline_data = 0};
   if (connection == nullptr || rdma_create_qp(id, v.pd, &attr) != 0) {
     rdma_reject(id, nullptr, 0);
