@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 PROBE_LIMIT_NS = 100    # of neighbouring cores; where the nearest are never so near, what is
-PROBE_TOLERANCE = 1.25  # a little over the lowest tenth of the run is as good
+PROBE_TOLERANCE = 1.5   # a little over the lowest tenth of the run is as good
 LEAST_GOOD_ROUNDS = 3
 OPERATORS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
              "=": operator.eq}

@@ -67,11 +67,11 @@ class Ratios(unittest.TestCase):
 
     def test_probe_limit_is_relative_where_no_core_is_near(self):
         self.assertEqual(probe_limit([60, 800]), 100)
-        self.assertEqual(probe_limit([400, 800]), 500)
+        self.assertEqual(probe_limit([400, 800]), 600)
         self.assertEqual(probe_limit([]), 100)
 
     def test_probe_limit_ignores_a_lone_low_value(self):
-        self.assertEqual(probe_limit([25] + [400] * 19), 500)
+        self.assertEqual(probe_limit([25] + [400] * 19), 600)
 
     def test_spread(self):
         self.assertEqual(spread([3, 1, 200]), "3.00 (1.00-200)")
