@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The passive side: listening, connection requests, and the answers to them.
 #include <errno.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,8 +18,15 @@ constexpr unsigned kMaxBacklog = 1024;
 /// InfiniBand's connection manager asks again when a request found no room, but over TCP a client
 /// would be turned away because a thread of the server was not scheduled for a moment (rping -P
 /// has a backlog of 3).
-/// Limit: so many of them, because each has a descriptor.
+/// Limit: so many of them, and a quarter of the descriptors that the process may have.
 constexpr std::size_t kMostWaiting = 4096;
+
+std::size_t waiting_limit() {
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMostWaiting;
+  return static_cast<std::size_t>(
+      std::clamp<rlim_t>(descriptors.rlim_cur / 4, 1, rlim_t{kMostWaiting}));
+}
 /// Connections the kernel keeps for us while the progress thread is busy; the program's backlog is
 /// about requests it has not fetched.
 constexpr int kTcpBacklog = 1024;
@@ -55,6 +63,7 @@ Status start_listening(Id& id, int backlog) {
     if (auto bound = bind(id, io::Address::any(AF_INET, 0)); !bound) return bound;
   }
   id.backlog = backlog > 0 ? std::min(static_cast<unsigned>(backlog), kMaxBacklog) : kMaxBacklog;
+  id.most_waiting = waiting_limit();
   if (!id.datagram()) {
     auto listener =
         runtime::Listener::start(std::move(id.socket), kTcpBacklog, kSetupTimeout, id.link);
@@ -155,8 +164,8 @@ void admit_waiting(Id& listener) {
 
 void Link::on_request(std::shared_ptr<runtime::PassiveConnection> connection) {
   std::lock_guard lock(control().mutex);
-  const bool wanted =
-      id_ != nullptr && id_->state == IdState::kListening && id_->waiting.size() < kMostWaiting;
+  const bool wanted = id_ != nullptr && id_->state == IdState::kListening &&
+                      id_->waiting.size() < id_->most_waiting;
   if (!wanted) return connection->cancel();
   id_->waiting.push_back(std::move(connection));
   admit_waiting(*id_);

@@ -3,6 +3,8 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "verbs/api.h"
@@ -51,13 +53,52 @@ Status make_cq(rdma_cm_id* id, std::uint32_t work_requests, ibv_comp_channel*& c
 }
 
 /// How many receives may complete at a time.
-std::uint32_t receives(const ibv_qp_init_attr& attr) {
+std::uint32_t receives(const ibv_qp_init_attr_ex& attr) {
   ibv_srq_attr shared{};
   if (attr.srq == nullptr || !verbs::query_srq(attr.srq, &shared)) return attr.cap.max_recv_wr;
   return std::max(attr.cap.max_recv_wr, shared.max_wr);
 }
 
-Status make_parts(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr& attr, Parts& parts) {
+ibv_qp_init_attr_ex extended(const ibv_qp_init_attr& attr, ibv_pd* pd) {
+  ibv_qp_init_attr_ex result{};
+  result.qp_context = attr.qp_context;
+  result.send_cq = attr.send_cq;
+  result.recv_cq = attr.recv_cq;
+  result.srq = attr.srq;
+  result.cap = attr.cap;
+  result.qp_type = attr.qp_type;
+  result.sq_sig_all = attr.sq_sig_all;
+  result.comp_mask = IBV_QP_INIT_ATTR_PD;
+  result.pd = pd;
+  return result;
+}
+
+/// What the program may have left out at the end, because its headers are older, is not read.
+ibv_qp_init_attr_ex copy_of(const ibv_qp_init_attr_ex& attr) {
+  constexpr std::uint32_t kOldest = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD;
+  const bool oldest = (attr.comp_mask & ~kOldest) == 0;
+  ibv_qp_init_attr_ex copy{};
+  std::memcpy(&copy, &attr, oldest ? offsetof(ibv_qp_init_attr_ex, create_flags) : sizeof copy);
+  return copy;
+}
+
+/// The call without extensions unless one is asked for.
+Result<ibv_qp*> make_qp(ibv_context* context, ibv_qp_init_attr_ex& attr) {
+  if (attr.comp_mask != IBV_QP_INIT_ATTR_PD) return verbs::create_qp_ex(context, &attr);
+  ibv_qp_init_attr plain{};
+  plain.qp_context = attr.qp_context;
+  plain.send_cq = attr.send_cq;
+  plain.recv_cq = attr.recv_cq;
+  plain.srq = attr.srq;
+  plain.cap = attr.cap;
+  plain.qp_type = attr.qp_type;
+  plain.sq_sig_all = attr.sq_sig_all;
+  auto qp = verbs::create_qp(attr.pd, &plain);
+  attr.cap = plain.cap;
+  return qp;
+}
+
+Status make_parts(rdma_cm_id* id, ibv_qp_init_attr_ex& attr, Parts& parts) {
   if (attr.send_cq == nullptr) {
     auto made = make_cq(id, attr.cap.max_send_wr, parts.send_channel, parts.send_cq);
     if (!made) return made;
@@ -69,7 +110,7 @@ Status make_parts(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr& attr, Parts& par
     if (!made) return made;
     attr.recv_cq = parts.receive_cq;
   }
-  auto qp = verbs::create_qp(pd, &attr);
+  auto qp = make_qp(id->verbs, attr);
   if (!qp) return std::unexpected(qp.error());
   parts.qp = *qp;
   return verbs::init_queue_pair(parts.qp, kPeerAccess);
@@ -128,42 +169,39 @@ void end_with_queue_pair(Id& id) {
 
 Status create_qp(rdma_cm_id* handle, ibv_pd* pd, ibv_qp_init_attr* attr) {
   if (attr == nullptr) return fail(EINVAL);
-  std::lock_guard lock(control().mutex);
-  Id* id = find_id(handle);
-  if (id == nullptr || id->pub.verbs == nullptr || id->pub.qp != nullptr) return fail(EINVAL);
-  if (id->datagram() && attr->qp_type != IBV_QPT_UD) return fail(EINVAL);
-  ibv_pd* const chosen = pd != nullptr ? pd : id->pub.pd;
-  if (chosen == nullptr || chosen->context != id->pub.verbs) return fail(EINVAL);
-  Parts parts;
-  ibv_qp_init_attr granted = *attr;
-  if (auto made = make_parts(&id->pub, chosen, granted, parts); !made) {
-    destroy(parts);
-    return made;
-  }
-  *attr = granted;
-  publish(id->pub, parts);
+  ibv_qp_init_attr_ex wanted = extended(*attr, pd);
+  auto made = create_qp_ex(handle, &wanted);
+  if (!made) return made;
+  attr->cap = wanted.cap;
+  attr->send_cq = wanted.send_cq;
+  attr->recv_cq = wanted.recv_cq;
+  attr->srq = wanted.srq;
   return {};
 }
 
 Status create_qp_ex(rdma_cm_id* handle, ibv_qp_init_attr_ex* attr) {
   if (attr == nullptr) return fail(EINVAL);
-  if ((attr->comp_mask & ~static_cast<std::uint32_t>(IBV_QP_INIT_ATTR_PD)) != 0) {
-    return fail(EOPNOTSUPP);
+  std::lock_guard lock(control().mutex);
+  Id* id = find_id(handle);
+  if (id == nullptr || id->pub.verbs == nullptr || id->pub.qp != nullptr) return fail(EINVAL);
+  if (id->datagram() && attr->qp_type != IBV_QPT_UD) return fail(EINVAL);
+  ibv_qp_init_attr_ex granted = copy_of(*attr);
+  const bool names_pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && attr->pd != nullptr;
+  granted.pd = names_pd ? attr->pd : id->pub.pd;
+  granted.comp_mask |= IBV_QP_INIT_ATTR_PD;
+  if (granted.pd == nullptr || granted.pd->context != id->pub.verbs) return fail(EINVAL);
+  Parts parts;
+  if (auto made = make_parts(&id->pub, granted, parts); !made) {
+    destroy(parts);
+    return made;
   }
-  ibv_qp_init_attr plain{};
-  plain.qp_context = attr->qp_context;
-  plain.send_cq = attr->send_cq;
-  plain.recv_cq = attr->recv_cq;
-  plain.srq = attr->srq;
-  plain.cap = attr->cap;
-  plain.qp_type = attr->qp_type;
-  plain.sq_sig_all = attr->sq_sig_all;
-  ibv_pd* const pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
-  auto made = create_qp(handle, pd, &plain);
-  if (!made) return made;
-  attr->cap = plain.cap;
-  attr->send_cq = plain.send_cq;
-  attr->recv_cq = plain.recv_cq;
+  attr->comp_mask = granted.comp_mask;
+  attr->pd = granted.pd;
+  attr->cap = granted.cap;
+  attr->send_cq = granted.send_cq;
+  attr->recv_cq = granted.recv_cq;
+  attr->srq = granted.srq;
+  publish(id->pub, parts);
   return {};
 }
 

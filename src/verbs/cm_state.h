@@ -142,6 +142,7 @@ struct Id {
   unsigned backlog = 0;
   unsigned unfetched_requests = 0;
   std::deque<std::shared_ptr<runtime::PassiveConnection>> waiting;  // for room in the backlog
+  std::size_t most_waiting = 0;
   bool collects_requests = false;            // fetches several before it begins with the first
   const rdma_cm_id* last_request = nullptr;  // id of the last fetched one; may be gone
   std::optional<EndpointAttributes> endpoint;

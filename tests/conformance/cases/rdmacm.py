@@ -109,6 +109,25 @@ def ucmatose_connections(run):
     ucmatose(run, ["-c", 50], ["-c", 50])
 
 
+@case("ucmatose.thousand", needs=["ucmatose"])
+def ucmatose_thousand(run):
+    """A thousand connections at once between two processes; none is lost."""
+    ucmatose(run, ["-c", 1000, "-C", 2], ["-c", 1000, "-C", 2])
+
+
+@case("rping.crowd", needs=["rping"], timeout_s=90)
+def rping_crowd(run):
+    """60 processes connect at once to one server, whose backlog is 3."""
+    port = free_port()
+    server = run.listening(["rping", "-s", "-P", "-q", "-p", port], port)
+    clients = [run.start(["rping", "-c", "-v", *(["-q"] if i % 2 else []), "-a", "127.0.0.1",
+                          "-p", port, "-C", 3]) for i in range(60)]
+    for client in clients:
+        judge_pings(run.succeeds(client), "", 3, 64)
+    if server.status() is not None:
+        raise Failure("the persistent server ended")
+
+
 @case("ucmatose.sizes", needs=["ucmatose"])
 def ucmatose_sizes(run):
     options = ["-c", 4, "-C", 100, "-S", 40000]

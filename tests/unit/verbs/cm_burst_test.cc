@@ -13,6 +13,7 @@
 
 #include "tests/unit/verbs/cm_fixture.h"
 #include "verbs/api.h"
+#include "verbs/cm_state.h"
 
 namespace airdma::cm {
 namespace {
@@ -153,6 +154,21 @@ TEST_F(CmBurstTest, WaitingRequestsEndWithTheirListener) {
   for (int i = 0; i < kClients; ++i) {
     EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_REJECTED);
   }
+  for (rdma_cm_id* id : ids) drop(id);
+}
+
+TEST_F(CmBurstTest, WaitingIsBounded) {
+  start_listening("127.0.0.1", 1);
+  constexpr std::size_t kWaiting = 25;
+  {
+    std::lock_guard lock(control().mutex);
+    Id* listener = find_id(listener_);
+    EXPECT_GT(listener->most_waiting, kWaiting);
+    listener->most_waiting = kWaiting;
+  }
+  const auto ids = connect_all(1 + static_cast<int>(kWaiting) + 1);
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_REJECTED);  // one too many
+  EXPECT_FALSE(client_channel_.readable());
   for (rdma_cm_id* id : ids) drop(id);
 }
 

@@ -409,6 +409,15 @@ TEST_F(CmTest, QueuePairsOfAnId) {
   extended.comp_mask = IBV_QP_INIT_ATTR_PD;
   extended.pd = client_->pd;
   EXPECT_TRUE(create_qp_ex(client_, &extended));
+  destroy_qp(client_);
+  ibv_qp_init_attr_ex without_pd{};
+  without_pd.cap = small_qp().cap;
+  without_pd.qp_type = IBV_QPT_RC;
+  ASSERT_TRUE(create_qp_ex(client_, &without_pd));
+  EXPECT_EQ(without_pd.pd, client_->pd);
+  EXPECT_EQ(without_pd.send_cq, client_->send_cq);
+  EXPECT_EQ(client_->qp->pd, client_->pd);
+  EXPECT_EQ(code_of(create_qp_ex(client_, &without_pd)), EINVAL);
 }
 
 TEST_F(CmTest, DatagramServicesAreAbsent) {
