@@ -7,6 +7,7 @@
 //   6           let time pass                    7           the memory is deregistered
 //   8           FIN                              9           reset
 //   10          disconnect                       11          fail
+//   12          post a FETCH_ADD                 13          post a COMPARE_SWAP
 // Commands are taken modulo their number; n is two bytes.
 #include <algorithm>
 #include <utility>
@@ -39,8 +40,8 @@ class Subject {
     region_.base = kBase;
     region_.length = kBytes;
     region_.pd = kPd;
-    region_.access =
-        model::kAccessLocalWrite | model::kAccessRemoteRead | model::kAccessRemoteWrite;
+    region_.access = model::kAccessLocalWrite | model::kAccessRemoteRead |
+                     model::kAccessRemoteWrite | model::kAccessRemoteAtomic;
     FUZZ_CHECK(table_.publish(kKey, region_));
     iwarp::StreamParams params;
     params.initiator = (options & 1) != 0;
@@ -68,15 +69,15 @@ class Subject {
     receives_.publish(1);
     endpoint_.on_receives_posted(now_);
   }
-  void post_send(model::SendOpcode opcode) {
+  void post_send(model::SendOpcode opcode, std::uint32_t length = 40) {
     if (sends_.free_slots() == 0) return;
     model::SendWqe& wqe = sends_.slot(0);
     wqe.wr_id = posted_++;
     wqe.opcode = opcode;
     wqe.signaled = true;
     wqe.sge_count = 1;
-    wqe.sges[0] = {.addr = kBase + 10, .length = 40, .lkey = kKey};
-    wqe.length = 40;
+    wqe.sges[0] = {.addr = kBase + 10, .length = length, .lkey = kKey};
+    wqe.length = length;
     wqe.rkey = Stag{0x99};
     sends_.publish(1);
   }
@@ -140,7 +141,7 @@ Bytes take(Bytes& input) {
 }
 
 void command(Subject& subject, unsigned code, Bytes& input) {
-  switch (code % 12) {
+  switch (code % 14) {
     case 0:
       return subject.feed(take(input));
     case 1:
@@ -163,8 +164,12 @@ void command(Subject& subject, unsigned code, Bytes& input) {
       return subject.end(iwarp::StreamEnd::kReset);
     case 10:
       return subject.disconnect();
-    default:
+    case 11:
       return subject.fail();
+    case 12:
+      return subject.post_send(model::SendOpcode::kFetchAdd, 8);
+    default:
+      return subject.post_send(model::SendOpcode::kCompareSwap, 8);
   }
 }
 

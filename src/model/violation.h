@@ -68,7 +68,7 @@ struct ViolationInfo {
   std::uint8_t code;
   TerminateHeaders headers;
   WcStatus local;                // of the work request it happened in; the rest is flushed
-  WcStatus remote;               // of the peer's READ or atomic to blame; the rest is flushed
+  WcStatus remote;               // of the peer's request to blame, unless it is complete
   std::optional<QpEvent> event;  // at the side that found it
   const char* text;
   const char* section;
@@ -82,17 +82,17 @@ inline constexpr std::array<ViolationInfo, 34> kViolations{{
     {Violation::kMpaCrc, 2, 0, 0x02, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kFatal, "an FPDU's CRC is wrong", "RFC 5044 8"},
     {Violation::kMpaMarker, 2, 0, 0x03, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kFatal, "a marker does not point to its FPDU", "RFC 5044 8"},
     {Violation::kSegmentTooShort, 1, 0, 0x00, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "an FPDU is too short for a DDP header", "RFC 5041 4"},
-    {Violation::kTaggedVersion, 1, 1, 0x04, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "a tagged segment has an unknown DDP version", "RFC 5041 8.2"},
-    {Violation::kUntaggedVersion, 1, 2, 0x06, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "an untagged segment has an unknown DDP version", "RFC 5041 8.3"},
+    {Violation::kTaggedVersion, 1, 1, 0x04, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteInvalidRequest, QpEvent::kRequestError, "a tagged segment has an unknown DDP version", "RFC 5041 8.2"},
+    {Violation::kUntaggedVersion, 1, 2, 0x06, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteInvalidRequest, QpEvent::kRequestError, "an untagged segment has an unknown DDP version", "RFC 5041 8.3"},
     {Violation::kTaggedInvalidStag, 1, 1, 0x00, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a tagged segment names no memory of ours", "RFC 5041 8.2"},
     {Violation::kTaggedOtherStream, 1, 1, 0x02, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a tagged segment names memory of another protection domain", "RFC 5041 8.2"},
     {Violation::kTaggedBounds, 1, 1, 0x01, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a tagged segment leaves its region", "RFC 5041 8.2"},
     {Violation::kTaggedOffsetWrap, 1, 1, 0x03, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a tagged offset wraps", "RFC 5041 8.2"},
-    {Violation::kUntaggedQueue, 1, 2, 0x01, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "an untagged segment names an unknown queue", "RFC 5041 8.3"},
+    {Violation::kUntaggedQueue, 1, 2, 0x01, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteInvalidRequest, QpEvent::kRequestError, "an untagged segment names an unknown queue", "RFC 5041 8.3"},
     {Violation::kUntaggedNoBuffer, 1, 2, 0x02, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteInvalidRequest, QpEvent::kRequestError, "more READs and atomics are outstanding than was agreed", "RFC 5041 8.3"},
-    {Violation::kUntaggedMsn, 1, 2, 0x03, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "a message sequence number is not the next", "RFC 5041 8.3"},
-    {Violation::kUntaggedOffset, 1, 2, 0x04, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "a message offset does not follow the one before", "RFC 5041 8.3"},
-    {Violation::kUntaggedTooLong, 1, 2, 0x05, TerminateHeaders::kSegment, WcStatus::kLocalLengthError, WcStatus::kFlushError, QpEvent::kFatal, "a message is longer than the receive it meets", "RFC 5041 8.3"},
+    {Violation::kUntaggedMsn, 1, 2, 0x03, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteInvalidRequest, QpEvent::kRequestError, "a message sequence number is not the next", "RFC 5041 8.3"},
+    {Violation::kUntaggedOffset, 1, 2, 0x04, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteInvalidRequest, QpEvent::kRequestError, "a message offset does not follow the one before", "RFC 5041 8.3"},
+    {Violation::kUntaggedTooLong, 1, 2, 0x05, TerminateHeaders::kSegment, WcStatus::kLocalLengthError, WcStatus::kRemoteInvalidRequest, QpEvent::kFatal, "a message is longer than the receive it meets", "RFC 5041 8.3"},
     {Violation::kWriteDenied, 0, 1, 0x02, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a WRITE meets memory that denies it", "RFC 5040 7.2"},
     {Violation::kReadInvalidStag, 0, 1, 0x00, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a READ or atomic names no memory of ours", "RFC 5040 7.2"},
     {Violation::kReadOtherStream, 0, 1, 0x03, TerminateHeaders::kSegment, WcStatus::kFlushError, WcStatus::kRemoteAccessError, QpEvent::kAccessError, "a READ or atomic names memory of another protection domain", "RFC 5040 7.2"},

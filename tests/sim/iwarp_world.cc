@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "engine/cm/mpa_connection.h"
 
@@ -26,6 +27,11 @@ constexpr std::uint32_t kDepth = 16;
 constexpr std::size_t kMaxSge = 3;
 constexpr std::size_t kSpareReceives = 3;  // posted beyond what the peer sends
 
+constexpr std::size_t kCounterBytes = 8;  // each player's counter is at the end of its sink
+
+bool is_atomic(SendOpcode opcode) {
+  return opcode == SendOpcode::kFetchAdd || opcode == SendOpcode::kCompareSwap;
+}
 bool is_send(SendOpcode opcode) {
   return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm;
 }
@@ -57,6 +63,8 @@ IwarpWorld::Player::Player(Random& random)
       may_change(kSinkBytes) {
   fill(source.bytes(), static_cast<std::uint32_t>(random.next()));
   fill(sink.bytes(), static_cast<std::uint32_t>(random.next()));
+  std::fill_n(sink.bytes().end() - kCounterBytes, kCounterBytes, std::byte{0});
+  std::fill_n(may_change.end() - kCounterBytes, kCounterBytes, true);
   image = sink.bytes();
 }
 
@@ -136,6 +144,7 @@ void IwarpWorld::connect() {
 void IwarpWorld::choose_memory(Player& player, Player& peer, SendRecord& record) {
   record.length = static_cast<std::uint32_t>(random_.one_in(8) ? random_.below(max_message_ + 1)
                                                                : random_.below(65));
+  if (is_atomic(record.post.opcode)) return choose_counter(player, record);
   const std::uint32_t length = record.length;
   const bool read = record.post.opcode == SendOpcode::kRead;
   Player& owner = read ? player : peer;  // of the memory that changes
@@ -155,17 +164,31 @@ void IwarpWorld::choose_memory(Player& player, Player& peer, SendRecord& record)
   std::fill_n(owner.may_change.begin() + static_cast<long>(record.target), length, true);
 }
 
+/// An atomic on the peer's counter; its old value goes to a place of its own.
+void IwarpWorld::choose_counter(Player& player, SendRecord& record) {
+  record.length = kCounterBytes;
+  record.target = player.sink_used;
+  player.sink_used += kCounterBytes;
+  std::fill_n(player.may_change.begin() + static_cast<long>(record.target), kCounterBytes, true);
+  record.post.sges = pieces(random_, kSinkBase + record.target, record.length, kSinkKey);
+  record.post.remote_addr = kSinkBase + kSinkBytes - kCounterBytes;
+  record.post.rkey = kSinkKey;
+  record.post.compare_add = random_.below(4);
+  record.post.swap = random_.below(4);
+}
+
 void IwarpWorld::post_send(Player& player, Player& peer) {
   if (player.side.sq.free_slots() == 0) return;
   // Room for what the operation may change, and for the receives that are still to be posted.
   const std::size_t receives = kSpareReceives + 1 + player.messages - peer.receives.size();
   const std::size_t needed = (receives + 1) * max_message_;
-  if (player.sink_used + (kSpareReceives + 2) * max_message_ > kSinkBytes) return;
-  if (peer.sink_used + needed > kSinkBytes) return;
+  if (player.sink_used + (kSpareReceives + 2) * max_message_ > kSinkBytes - kCounterBytes) return;
+  if (peer.sink_used + needed > kSinkBytes - kCounterBytes) return;
   SendRecord record;
   record.post.opcode = random_.pick(
       {SendOpcode::kSend, SendOpcode::kSend, SendOpcode::kSendWithImm, SendOpcode::kWrite,
-       SendOpcode::kWrite, SendOpcode::kWriteWithImm, SendOpcode::kRead, SendOpcode::kRead});
+       SendOpcode::kWrite, SendOpcode::kWriteWithImm, SendOpcode::kRead, SendOpcode::kRead,
+       SendOpcode::kFetchAdd, SendOpcode::kCompareSwap});
   choose_memory(player, peer, record);
   record.post.wr_id = player.sends.size();
   record.post.signaled = !random_.one_in(3);
@@ -182,7 +205,7 @@ void IwarpWorld::post_send(Player& player, Player& peer) {
 void IwarpWorld::post_receive(Player& player, const Player& peer) {
   if (player.side.rq.free_slots() == 0) return;
   if (player.receives.size() == peer.messages + kSpareReceives) return;
-  if (player.sink_used + max_message_ > kSinkBytes) return;
+  if (player.sink_used + max_message_ > kSinkBytes - kCounterBytes) return;
   ReceiveRecord record{.offset = player.sink_used, .capacity = max_message_};
   player.sink_used += max_message_;
   std::fill_n(player.may_change.begin() + static_cast<long>(record.offset), record.capacity, true);
@@ -261,6 +284,8 @@ void IwarpWorld::take_send(Player& player, Player& peer, const model::Completion
   const SendRecord& record = player.sends[player.next_send++];
   if (success && !record.post.signaled) return fail("unsignaled success was reported");
   if (!success && !disturbed_) return fail("send failed: " + std::to_string(int(wc.status)));
+  if (success && is_atomic(record.post.opcode) && wc.byte_len != kCounterBytes)
+    return fail("atomic's wc");
   if (!success || record.post.opcode != SendOpcode::kRead) return;
   if (wc.opcode != WcOpcode::kRdmaRead || wc.byte_len != record.length) return fail("READ's wc");
   if (!crc_ && disturbed_) return;
@@ -408,6 +433,7 @@ void IwarpWorld::check_memory(Player& player, Player& peer) {
     }
   }
   if (disturbed_) return;
+  check_counter(player, peer);
   for (const SendRecord& record : peer.sends) {
     if (record.post.opcode != SendOpcode::kWrite) continue;
     const auto got = player.sink.bytes().begin() + static_cast<long>(record.target);
@@ -416,6 +442,25 @@ void IwarpWorld::check_memory(Player& player, Player& peer) {
       return fail("WRITE brought wrong bytes");
     }
   }
+}
+
+/// One peer alone works on a counter, in posting order: every old value is known.
+void IwarpWorld::check_counter(Player& player, Player& peer) {
+  std::uint64_t value = 0;
+  for (const SendRecord& record : peer.sends) {
+    if (!is_atomic(record.post.opcode)) continue;
+    std::uint64_t brought = 0;
+    std::memcpy(&brought, peer.sink.bytes().data() + record.target, sizeof brought);
+    if (brought != value) return fail("an atomic brought a wrong value");
+    if (record.post.opcode == SendOpcode::kFetchAdd) {
+      value += record.post.compare_add;
+    } else if (value == record.post.compare_add) {
+      value = record.post.swap;
+    }
+  }
+  std::uint64_t left = 0;
+  std::memcpy(&left, player.sink.bytes().data() + kSinkBytes - kCounterBytes, sizeof left);
+  if (left != value) fail("a counter has a wrong value");
 }
 
 void IwarpWorld::check_end() {

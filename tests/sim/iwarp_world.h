@@ -72,6 +72,7 @@ class IwarpWorld {
   void post_send(Player& player, Player& peer);
   void post_receive(Player& player, const Player& peer);
   void choose_memory(Player& player, Player& peer, SendRecord& record);
+  void choose_counter(Player& player, SendRecord& record);
   void transmit(Player& player);
   void deliver(Player& from, Player& to);
   void take(Player& player, Player& peer);
@@ -83,6 +84,7 @@ class IwarpWorld {
   void settle();
   void check_end();
   void check_memory(Player& player, Player& peer);
+  void check_counter(Player& player, Player& peer);
   [[nodiscard]] bool quiet() const;
   [[nodiscard]] Player& player(std::size_t i) { return *players_[i]; }
   void fail(const std::string& what);

@@ -8,7 +8,7 @@ import struct
 
 REQUEST_KEY = b"MPA ID Req Frame"
 REPLY_KEY = b"MPA ID Rep Frame"
-MARKERS, CRC, REJECT = 0x80, 0x40, 0x20
+MARKERS, CRC, REJECT, ENHANCED = 0x80, 0x40, 0x20, 0x10
 TERMINATE_OPCODE = 7
 
 
@@ -36,6 +36,28 @@ def request(private_data, revision=1, crc=True, claimed_bytes=None):
     """An MPA request frame (RFC 5044 7.1.1)."""
     length = len(private_data) if claimed_bytes is None else claimed_bytes
     return REQUEST_KEY + struct.pack(">BBH", CRC if crc else 0, revision, length) + private_data
+
+
+@dataclasses.dataclass
+class Request:
+    flags: int
+    revision: int
+    private_data: bytes
+
+
+def read_mpa_request(stream):
+    frame = read_exactly(stream, 20)
+    if frame[:16] != REQUEST_KEY:
+        raise ValueError(f"not an MPA request: {frame!r}")
+    flags, revision, length = struct.unpack(">BBH", frame[16:])
+    return Request(flags, revision, read_exactly(stream, length))
+
+
+def accept(request, depth=4):
+    """The MPA reply that accepts this request, with CRCs and without an RTR frame."""
+    enhanced = request.flags & ENHANCED
+    word = struct.pack(">HH", depth, depth) if enhanced else b""
+    return REPLY_KEY + struct.pack(">BBH", CRC | enhanced, request.revision, len(word)) + word
 
 
 @dataclasses.dataclass
@@ -81,15 +103,21 @@ def send_segment(payload, opcode=3, queue=0, msn=1, offset=0, ddp_version=1, rdm
                        offset) + payload
 
 
-def write_segment(stag, offset, payload):
-    """One tagged segment of an RDMA WRITE, its last (RFC 5041 4.2)."""
-    return struct.pack(">BBIQ", 0x80 | 0x40 | 1, 1 << 6 | 0, stag, offset) + payload
+def write_segment(stag, offset, payload, opcode=0, ddp_version=1):
+    """One tagged segment, its last: of an RDMA WRITE unless told otherwise (RFC 5041 4.2)."""
+    return struct.pack(">BBIQ", 0x80 | 0x40 | ddp_version, 1 << 6 | opcode, stag, offset) + payload
 
 
-def read_request(stag, size):
+def read_request(stag, size, offset=0):
     """An RDMA READ request (RFC 5040 4.4)."""
-    body = struct.pack(">IQIIQ", 1, 0, size, stag, 0)
+    body = struct.pack(">IQIIQ", 1, 0, size, stag, offset)
     return send_segment(body, opcode=1, queue=1)
+
+
+def atomic_request(stag, offset, operation=0):
+    """An Atomic Request that would add 1 (RFC 7306 5.2)."""
+    body = struct.pack(">IIIQQQQQ", operation, 1, stag, offset, 1, 0, 0, 0)
+    return send_segment(body, opcode=10, queue=1)
 
 
 def fpdus_until_end(stream):

@@ -22,6 +22,7 @@ constexpr int kNudgeBackoff = 5;
 // Error types of RDMAP in a Terminate (RFC 5040 4.8).
 constexpr std::uint8_t kRemoteProtection = 1;
 constexpr std::uint8_t kRemoteOperation = 2;
+constexpr std::uint8_t kTaggedBuffer = 1;  // of DDP
 
 /// Peer: without headers the kernel's siw's "unexpected opcode" and "catastrophic error of the
 /// stream" have the bytes of two causes of RFC 6581 that can only come before anything is asked.
@@ -32,10 +33,20 @@ wire::TerminateCause cause_while_operational(const wire::TerminateMessage& messa
   return {TerminateLayer::kRdmap, kRemoteOperation, message.cause.code};
 }
 
+/// Whose segment a Terminate shows.
+bool is_write(const wire::SegmentHeader& header) {
+  return header.tagged && header.opcode == static_cast<std::uint8_t>(Opcode::kWrite);
+}
+bool names_queue(const wire::SegmentHeader& header, QueueNumber queue) {
+  return !header.tagged && header.queue == queue;
+}
+
 /// What a request completes with that the peer refused for this cause.
 WcStatus refused_status(const wire::TerminateCause& cause) {
-  const bool rdmap = cause.layer == TerminateLayer::kRdmap;
-  if (rdmap && cause.type == kRemoteProtection) return WcStatus::kRemoteAccessError;
+  const bool tagged = cause.layer == TerminateLayer::kDdp && cause.type == kTaggedBuffer &&
+                      cause != wire::cause::kTaggedDdpVersion;
+  const bool protection = cause.layer == TerminateLayer::kRdmap && cause.type == kRemoteProtection;
+  if (tagged || protection) return WcStatus::kRemoteAccessError;
   const bool catastrophe = cause == wire::cause::kStreamCatastrophe ||
                            cause == wire::cause::kGlobalCatastrophe || cause.type == 0;
   return catastrophe ? WcStatus::kRemoteOperationError : WcStatus::kRemoteInvalidRequest;
@@ -181,21 +192,29 @@ void EndpointImpl::on_terminate(Bytes payload) {
   end(StreamRequest::kShutdown);
 }
 
-/// Finds the READ or atomic of ours that the peer refused, if it is that.
+/// Finds the request of ours that the peer refused, when the Terminate is about one.
 void EndpointImpl::blame_by(const wire::TerminateMessage& message) {
-  const auto& header = message.segment_header;
   const WcStatus status = refused_status(message.cause);
-  const bool names_read = header && !header->tagged && header->queue == QueueNumber::kReadRequest;
+  if (const auto& header = message.segment_header) {
+    if (names_queue(*header, QueueNumber::kReadRequest)) {
+      return requester_.blame_read(header->msn, status);
+    }
+    const bool send = names_queue(*header, QueueNumber::kSend);
+    const bool no_receive = send && message.cause == wire::cause::kUntaggedNoBuffer;
+    if (send || is_write(*header)) {
+      requester_.blame_transfer(*header, no_receive ? WcStatus::kRnrRetryExceeded : status);
+    }
+    return;
+  }
   // Without headers an RDMAP error can only be about a READ while some are outstanding: errors of
   // WRITE are DDP's, apart from rights.
   const bool may_be_read =
-      !header && message.cause.layer == TerminateLayer::kRdmap &&
+      message.cause.layer == TerminateLayer::kRdmap &&
       (message.cause.type == kRemoteProtection || message.cause.type == kRemoteOperation);
-  if (!names_read && !may_be_read) return;
+  if (!may_be_read) return;
   // Any peer of RFC 5040 knows READs, but atomics may be news to it.
-  const bool may_be_atomic = !names_read && message.cause == wire::cause::kUnexpectedOpcode;
-  if (may_be_atomic && requester_.blame_atomic(status)) return;
-  requester_.blame_read(names_read ? std::optional(header->msn) : std::nullopt, status);
+  if (message.cause == wire::cause::kUnexpectedOpcode && requester_.blame_atomic(status)) return;
+  requester_.blame_read(std::nullopt, status);
 }
 
 // Sending.

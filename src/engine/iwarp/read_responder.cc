@@ -44,7 +44,7 @@ std::optional<Violation> ReadResponder::check(const wire::ReadRequest& request) 
 }
 
 std::optional<Violation> ReadResponder::check(InboundAtomic& atomic) {
-  if (reads_ == 0) return perform(atomic);
+  if (waiting_ == 0) return perform(atomic);
   const auto pin = pin_atomic(memory_, pd_, remote_access_, atomic.request);
   return pin ? std::nullopt : std::optional(pin.error());
 }
@@ -62,7 +62,8 @@ Verdict ReadResponder::accept(InboundRead read) {
   if (queue_.full()) return Violation::kUntaggedNoBuffer;
   const auto violation = std::visit([this](auto& request) { return check(request); }, read.request);
   if (violation) return *violation;
-  if (std::holds_alternative<wire::ReadRequest>(read.request)) ++reads_;
+  const auto* atomic = std::get_if<InboundAtomic>(&read.request);
+  if (atomic == nullptr || !atomic->original) ++waiting_;
   expected_msn_ = wire::next(expected_msn_);
   queue_.push(read);
   return {};
@@ -80,7 +81,10 @@ std::size_t ReadResponder::frame_atomic(FpduWriter& writer, const Room& room,
                                         InboundAtomic& atomic) {
   constexpr std::size_t kUlpdu = wire::kUntaggedHeaderBytes + wire::kAtomicResponseBytes;
   if (!fits(writer, room, kUlpdu)) return 0;
-  if (!atomic.original) failure_ = perform(atomic);
+  if (!atomic.original) {
+    failure_ = perform(atomic);
+    --waiting_;
+  }
   if (failure_) return 0;
   std::byte payload[wire::kAtomicResponseBytes];
   (void)wire::emit_atomic_response(
@@ -116,7 +120,7 @@ std::size_t ReadResponder::frame_read(FpduWriter& writer, const Room& room,
   payload_sent_ += *payload;
   if (last) {
     queue_.pop();
-    --reads_;
+    --waiting_;
     offset_ = 0;
   }
   return writer.finish();

@@ -42,7 +42,8 @@ class ReadResponder {
   /// ird: READs and atomics the peer may have outstanding.
   void start(std::uint16_t ird);
   /// Checks the request and the whole range it asks for, and takes it into the queue. An atomic is
-  /// done at once unless a READ is before it, which must see what was there before.
+  /// done at once unless something waits before it: a READ must see what was there before, and
+  /// atomics are done in order.
   [[nodiscard]] Verdict accept(InboundRead read);
   [[nodiscard]] bool has_work() const { return !queue_.empty(); }
   /// A response was begun that is not framed to its end.
@@ -55,7 +56,7 @@ class ReadResponder {
   [[nodiscard]] const InboundRead& oldest() { return queue_.front(); }
   void clear() {
     queue_.clear();
-    reads_ = 0;
+    waiting_ = 0;
   }
 
   [[nodiscard]] std::uint64_t payload_sent() const { return payload_sent_; }
@@ -73,7 +74,7 @@ class ReadResponder {
   PdId pd_;
   model::AccessMask remote_access_;
   BoundedRing<InboundRead> queue_;
-  std::size_t reads_ = 0;  // in the queue, the rest are atomics
+  std::size_t waiting_ = 0;  // READs in the queue, and atomics in it that are not done
   wire::Msn expected_msn_ = wire::kFirstMsn;
   wire::Msn atomic_msn_ = wire::kFirstMsn;  // of the next Atomic Response
   std::uint32_t offset_ = 0;                // bytes of the oldest READ that are framed

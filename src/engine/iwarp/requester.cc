@@ -26,6 +26,26 @@ bool is_write(SendOpcode opcode) {
   return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteWithImm;
 }
 
+/// Messages of queue 0 that the peer gets for a WQE.
+std::uint32_t messages_in_queue_0(SendOpcode opcode) {
+  switch (opcode) {
+    case SendOpcode::kSendWithImm:
+      return 2;
+    case SendOpcode::kSend:
+    case SendOpcode::kSendWithInvalidate:
+    case SendOpcode::kWriteWithImm:
+      return 1;
+    case SendOpcode::kWrite:
+    case SendOpcode::kRead:
+    case SendOpcode::kCompareSwap:
+    case SendOpcode::kFetchAdd:
+    case SendOpcode::kLocalInvalidate:
+    case SendOpcode::kBindMw:
+      break;
+  }
+  return 0;
+}
+
 Opcode send_opcode(const SendWqe& wqe) {
   if (wqe.opcode == SendOpcode::kSendWithInvalidate) {
     return wqe.solicited ? Opcode::kSendSolicitedInvalidate : Opcode::kSendInvalidate;
@@ -76,7 +96,7 @@ bool Requester::begin_transfer(const SendWqe& wqe) {
   if (!readable(wqe)) return refuse(Violation::kSendBuffer);
   const bool immediate_first = wqe.opcode == SendOpcode::kSendWithImm;
   progress_ = {.active = true, .stage = immediate_first ? Stage::kImmediate : Stage::kPayload};
-  in_flight(next_).reads = 0;
+  in_flight(next_) = {.first_msn = send_msn_};
   return true;
 }
 
@@ -340,6 +360,21 @@ void Requester::blame_read(std::optional<wire::Msn> msn, WcStatus status) {
     const OutstandingRead& read = reads_.at(i);
     if (msn && read.msn != *msn) continue;
     if (read.position != kNoPosition) fault_ = Fault{.position = read.position, .status = status};
+    return;
+  }
+}
+
+void Requester::blame_transfer(const SegmentHeader& header, WcStatus status) {
+  const std::uint64_t end = next_ + (progress_.active ? 1 : 0);
+  for (std::uint64_t position = queue_.head(); position != end; ++position) {
+    const SendWqe& wqe = queue_.at(position);
+    const bool write = is_write(wqe.opcode);
+    const std::uint32_t ahead = header.msn.value() - in_flight(position).first_msn.value();
+    const bool it_is = header.tagged ? write && wqe.rkey == header.stag &&
+                                           header.tagged_offset - wqe.remote_addr <= wqe.length
+                                     : ahead < messages_in_queue_0(wqe.opcode);
+    if (!it_is) continue;
+    fault_ = Fault{.position = position, .status = status};
     return;
   }
 }

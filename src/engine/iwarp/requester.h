@@ -55,6 +55,8 @@ class Requester {
   /// The READ or atomic with this MSN (nothing: the oldest) completes with this status at the next
   /// flush().
   void blame_read(std::optional<wire::Msn> msn, model::WcStatus status);
+  /// The same for the SEND or WRITE that this segment is of, unless it is complete.
+  void blame_transfer(const wire::SegmentHeader& header, model::WcStatus status);
   /// The same for the oldest atomic, if there is one.
   [[nodiscard]] bool blame_atomic(model::WcStatus status);
   /// A message was begun that is not framed to its end.
@@ -77,6 +79,7 @@ class Requester {
   struct InFlight {
     std::uint64_t stream_end = 0;  // complete when TCP has taken the stream up to here
     std::uint16_t reads = 0;       // ... and these READ messages, still to be answered, are
+    wire::Msn first_msn;           // of its messages in queue 0, if it has any
   };
   /// A READ or atomic message on its way. A READ WQE has one per SGE, for RDMAP knows one sink (RFC
   /// 5040 4.4). An atomic's sink is the SGEs of its WQE.

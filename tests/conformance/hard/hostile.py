@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Strangers on the port of a listener: garbage, half a request, silence, broken FPDUs."""
+import dataclasses
 import random
 import socket
 import struct
@@ -150,6 +151,79 @@ def register_misdeed(name, bytes_sent, answer):
 
 for misdeed_name, (misdeed_bytes, misdeed_answer) in MISDEEDS.items():
     register_misdeed(misdeed_name, misdeed_bytes, misdeed_answer)
+
+
+# The same by a peer that was given a key: an rping client sends its buffer's address, key and size
+# in its first message. Each is made from those three; the buffer may be read and written.
+KEYED_MISDEEDS = {
+    "WRITE behind the end": (lambda b: mpa.write_segment(b.key, b.address + b.size, b"x"), (1, 1, 1)),
+    "WRITE over the end":
+        (lambda b: mpa.write_segment(b.key, b.address + b.size - 1, b"xy"), (1, 1, 1)),
+    "WRITE before the start":
+        (lambda b: mpa.write_segment(b.key, b.address - 1, b"xy"), (1, 1, 1)),
+    "WRITE that wraps": (lambda b: mpa.write_segment(b.key, 2**64 - 4, b"x" * 16), (1, 1, 3)),
+    "WRITE with a key beside":
+        (lambda b: mpa.write_segment(b.key ^ 1, b.address, b"x"), (1, 1, 0)),
+    "tagged DDP version":
+        (lambda b: mpa.write_segment(b.key, b.address, b"x", ddp_version=2), (1, 1, 4)),
+    "tagged SEND": (lambda b: mpa.write_segment(b.key, b.address, b"x", opcode=3), (0, 2, 6)),
+    "answer without a READ":
+        (lambda b: mpa.write_segment(b.key, b.address, b"x", opcode=2), (0, 2, 6)),
+    "READ over the end":
+        (lambda b: mpa.read_request(b.key, b.size, b.address + 1), (0, 1, 1)),
+    "READ that wraps": (lambda b: mpa.read_request(b.key, 4096, 2**64 - 8), (0, 1, 4)),
+    "READ cut short":
+        (lambda b: mpa.read_request(b.key, 1, b.address)[:-1], (0, 2, 0xFF)),
+    "READ in the SENDs' queue":
+        (lambda b: mpa.send_segment(b"x" * 28, opcode=1, queue=0), (0, 2, 6)),
+    "atomic that is denied": (lambda b: mpa.atomic_request(b.key, b.address & ~7), (0, 1, 2)),
+    "atomic of an unknown key": (lambda b: mpa.atomic_request(0x7FFFFF00, 0), (0, 1, 0)),
+    "atomic out of line": (lambda b: mpa.atomic_request(b.key, (b.address | 7) - 3), (0, 2, 0xFF)),
+    "unknown atomic": (lambda b: mpa.atomic_request(b.key, b.address, operation=1), (0, 2, 6)),
+    "answer without an atomic":
+        (lambda b: mpa.send_segment(b"x" * 12, opcode=11, queue=3), (0, 2, 6)),
+    "immediate of seven bytes": (lambda b: mpa.send_segment(b"x" * 7, opcode=8), (0, 2, 0xFF)),
+    "message offset": (lambda b: mpa.send_segment(b"x", offset=4), (1, 2, 4)),
+    "one byte too long": (lambda b: mpa.send_segment(b"x" * 17), (1, 2, 5)),
+    "no header": (lambda b: b"\x41" * 5, (1, 0, 0)),
+}
+
+
+@dataclasses.dataclass
+class Advertised:
+    address: int
+    key: int
+    size: int
+
+
+def keyed_peer(listener):
+    """Accepts an rping client; the connection, and the buffer of which it tells."""
+    peer, _ = listener.accept()
+    peer.settimeout(20)
+    peer.sendall(mpa.accept(mpa.read_mpa_request(peer)))
+    for ulpdu in mpa.fpdus_until_end(peer):
+        if ulpdu[1] & 0x0F == 3:  # else it is a WRITE of nothing that knocks
+            return peer, Advertised(*struct.unpack(">QII", ulpdu[18:34]))
+    raise Failure("the client said nothing")
+
+
+def register_keyed_misdeed(name, made, answer):
+    @case(f"hard.keyed.{name.replace(' ', '_')}", needs=["rping"], sanitized=True)
+    def misdeed(run):
+        with socket.create_server((HOST, 0)) as listener:
+            listener.settimeout(20)
+            port = listener.getsockname()[1]
+            client = run.start(["rping", "-c", "-a", HOST, "-p", port, "-C", 1, "-S", 4000])
+            peer, buffer = keyed_peer(listener)
+            with peer:
+                peer.sendall(mpa.fpdu(made(buffer)))
+                ends_with_terminate(peer, *answer, name)
+            if client.wait(run.programs.seconds(20)) < 0:
+                raise Failure(f"{name}: a signal ended the client")
+
+
+for keyed_name, (keyed_bytes, keyed_answer) in KEYED_MISDEEDS.items():
+    register_keyed_misdeed(keyed_name, keyed_bytes, keyed_answer)
 
 
 @case("hard.raw.garbage", needs=["rping"], sanitized=True)

@@ -148,6 +148,35 @@ TEST(Atomic, AReadBeforeItSeesTheOldValueAndOneBehindItTheNew) {
   EXPECT_EQ(value_at(f.here, 32), 11u);
 }
 
+TEST(Atomic, OneBehindAnotherThatWaitsForAReadWaitsToo) {
+  Side side;
+  Buffer buffer(side.table, kKey, kHere, kSize);
+  put(buffer, 0, 1);
+  side.endpoint.start({.ird = 4}, Time{});
+  const auto swap = [&](std::uint32_t msn, std::uint64_t from, std::uint64_t to) {
+    wire::AtomicRequest request{.operation = AtomicOperation::kCompareSwap,
+                                .stag = kKey,
+                                .tagged_offset = kHere,
+                                .add_or_swap_data = to,
+                                .compare_data = from};
+    request.add_or_swap_mask = request.compare_mask = ~std::uint64_t{0};
+    side.endpoint.on_bytes(
+        sim::atomic_request(wire::untagged_header(Opcode::kAtomicRequest, true, wire::Msn{msn}, 0),
+                            request),
+        Time{});
+  };
+  side.endpoint.on_bytes(
+      sim::read_request(wire::untagged_header(Opcode::kReadRequest, true, wire::Msn{1}, 0),
+                        {kKey, 0, 8, kKey, kHere}),
+      Time{});
+  swap(2, 1, 2);
+  std::vector<std::byte> out(40);  // room for the READ's answer and no more
+  ASSERT_EQ(side.endpoint.poll_transmit(out, Time{}), wire::fpdu_bytes(14 + 8));
+  swap(3, 2, 3);
+  EXPECT_EQ(sim::sent_ulpdus(side).size(), 2u);
+  EXPECT_EQ(value_at(buffer, 0), 3u);
+}
+
 TEST(Atomic, IsDoneBeforeAMessageBehindItArrives) {
   Fixture f;
   f.pair.a.post(f.add(1, 7));
@@ -262,6 +291,65 @@ TEST(Atomic, OfAnotherLengthIsRefused) {
     ASSERT_EQ(f.pair.a.completions.size(), 1u);
     EXPECT_EQ(f.pair.a.completions[0].status, WcStatus::kLocalQpOperationError);
   }
+}
+
+TEST(Atomic, AResponseMustBelongToTheOldestRequest) {
+  const auto header = [](std::uint32_t msn, std::uint32_t offset = 0) {
+    return wire::untagged_header(Opcode::kAtomicResponse, true, wire::Msn{msn}, offset);
+  };
+  const struct {
+    std::vector<std::byte> fpdu;
+    model::Violation violation;
+    WcStatus status;
+  } wrong[] = {
+      {sim::atomic_response(header(2), {1, 0}), model::Violation::kUntaggedMsn,
+       WcStatus::kFlushError},
+      {sim::atomic_response(header(1, 4), {1, 0}), model::Violation::kUntaggedOffset,
+       WcStatus::kFlushError},
+      {sim::atomic_response(header(1), {2, 0}), model::Violation::kAtomicResponse,
+       WcStatus::kBadResponse},
+      {sim::fpdu(header(1), std::vector<std::byte>(11)), model::Violation::kMessageLength,
+       WcStatus::kFlushError},
+      {sim::fpdu(header(1), std::vector<std::byte>(13)), model::Violation::kMessageLength,
+       WcStatus::kFlushError},
+      {sim::fpdu(wire::tagged_header(Opcode::kReadResponse, true, kKey, kHere),
+                 std::vector<std::byte>(8)),
+       model::Violation::kUnexpectedOpcode, WcStatus::kFlushError},
+  };
+  for (const auto& [fpdu, violation, status] : wrong) {
+    Side side;
+    Buffer buffer(side.table, kKey, kHere, kSize);
+    put(buffer, 0, 77);
+    side.endpoint.start({.initiator = true, .ord = 4}, Time{});
+    side.post({.opcode = SendOpcode::kFetchAdd, .wr_id = 1, .sges = {{kHere, 8, kKey}}});
+    ASSERT_EQ(sim::sent_ulpdus(side).size(), 1u);
+    side.endpoint.on_bytes(fpdu, Time{});
+    side.drain();
+    EXPECT_STREQ(side.endpoint.failure(), model::info(violation).text);
+    ASSERT_EQ(side.completions.size(), 1u);
+    EXPECT_EQ(side.completions[0].status, status);
+    EXPECT_EQ(value_at(buffer, 0), 77u);
+  }
+}
+
+TEST(Atomic, MemoryWithdrawnWhileItWaitsBehindARead) {
+  Side side;
+  Buffer buffer(side.table, kKey, kHere, kSize);
+  side.endpoint.start({.ird = 4}, Time{});
+  side.endpoint.on_bytes(
+      sim::read_request(wire::untagged_header(Opcode::kReadRequest, true, wire::Msn{1}, 0), {}),
+      Time{});
+  side.endpoint.on_bytes(
+      sim::atomic_request(wire::untagged_header(Opcode::kAtomicRequest, true, wire::Msn{2}, 0),
+                          {.stag = kKey, .tagged_offset = kHere, .add_or_swap_data = 1}),
+      Time{});
+  buffer.withdraw();
+  const auto terminate = sim::sent_terminate(side);
+  ASSERT_TRUE(terminate);
+  EXPECT_EQ(terminate->cause, wire::cause::kInvalidStag);
+  EXPECT_EQ(terminate->segment_header->msn, wire::Msn{2});
+  EXPECT_EQ(terminate->segment_bytes, 18 + 52);
+  EXPECT_EQ(value_at(buffer, 0), 0u);
 }
 
 struct Refusal {
