@@ -209,6 +209,10 @@ int CompletionQueue::take(int count, model::Completion* out, CompletionTime* tim
 int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* times) {
   if (available_.load(std::memory_order_acquire) == 0) {
     drive_transport();
+    if (available_.load(std::memory_order_acquire) == 0 &&
+        !overrun_.load(std::memory_order_relaxed)) {
+      return 0;
+    }
   } else {
     empty_polls_.store(0, std::memory_order_relaxed);
   }
@@ -216,10 +220,10 @@ int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* tim
 }
 
 void CompletionQueue::drive_transport() {
-  const std::uint32_t empties = empty_polls_.load(std::memory_order_relaxed) + 1;
-  empty_polls_.store(empties, std::memory_order_relaxed);
   if (!members_mutex_.try_lock()) return;
   std::lock_guard lock(members_mutex_, std::adopt_lock);
+  const std::uint32_t empties = empty_polls_.load(std::memory_order_relaxed) + 1;
+  empty_polls_.store(empties, std::memory_order_relaxed);
   if (members_.empty()) return;
   Progress* progress = progress_;
   if (progress == nullptr) {

@@ -123,7 +123,7 @@ class CompletionQueue {
   const CompletionQueueOptions options_;
   SpinLock lock_;
   CompletionRing ring_;
-  bool overrun_ = false;
+  std::atomic<bool> overrun_{false};  // written under the lock
   NotifyMode notify_ = NotifyMode::kNone;
   bool silent_write_ = false;  // since it was armed
   std::atomic<std::uint32_t> available_{0};
@@ -137,7 +137,7 @@ class CompletionQueue {
   std::atomic<std::uint32_t> empty_polls_{0};  // in a row
   // Held while the members are driven; a change of the list takes the second one too, which alone
   // is enough to read it.
-  std::mutex members_mutex_;
+  SpinLock members_mutex_;
   std::mutex list_mutex_;
   std::vector<Member> members_;
   Progress* progress_ = nullptr;

@@ -161,11 +161,16 @@ Result<Progress*> Progress::start() {
   return &state.progress;
 }
 
-Time Progress::now() {
+namespace {
+Time read_clock(clockid_t clock) {
   timespec value{};
-  ::clock_gettime(CLOCK_MONOTONIC, &value);
+  ::clock_gettime(clock, &value);
   return Time(std::chrono::seconds(value.tv_sec) + std::chrono::nanoseconds(value.tv_nsec));
 }
+}  // namespace
+
+Time Progress::now() { return read_clock(CLOCK_MONOTONIC); }
+Time Progress::coarse_now() { return read_clock(CLOCK_MONOTONIC_COARSE); }
 
 // --- Registration: any thread ---
 
@@ -260,7 +265,9 @@ void Progress::serve_later(WatchId id) {
 
 void Progress::note_empty_poll(std::uint32_t in_a_row) {
   if (in_a_row < kPollsBeforeDelegation) return;
-  state_.empty_polls.fetch_add(1, std::memory_order_relaxed);
+  // That it changes is all that counts, so threads may overwrite each other's count.
+  state_.empty_polls.store(state_.empty_polls.load(std::memory_order_relaxed) + 1,
+                           std::memory_order_relaxed);
   if (state_.delegated.load(std::memory_order_relaxed)) return;
   if (!state_.delegated.exchange(true)) state_.wake();
 }

@@ -192,6 +192,7 @@ void QueuePair::leave_stream_behind() {
   if (!socket_) return;
   progress_->remove(watch_);
   watch_ = 0;
+  input_.close();
   if (tap_) tap_->closed(false);
   tap_.reset();
   log_closed();

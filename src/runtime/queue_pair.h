@@ -161,7 +161,15 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void pump(std::uint32_t work);
   void receive(bool stop_at_completion);
   enum class Received : std::uint8_t { kNothing, kAll, kMore };
-  Received receive_once(MutableBytes buffer);
+  Received receive_once();
+  Received receive_small();
+  Received receive_bulk();
+  void keep_input();
+  /// Gives bytes to the engine, `fresh` of them new; returns how many it has used.
+  std::size_t take(Bytes bytes, std::size_t fresh);
+  [[nodiscard]] bool may_receive() const {
+    return socket_ && !receive_ended_ && endpoint_->wants_input();
+  }
   void receive_ended(int error);
   void transmit();
   bool flush_backlog();
@@ -209,6 +217,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   io::TcpSocket socket_;
   std::unique_ptr<trace::TcpTap> tap_;
   std::weak_ptr<StreamObserver> stream_observer_;
+  InputBuffer input_;
+  bool bulk_ = false;  // much arrived at once: read into a large buffer
   IoBuffer backlog_;  // framed, not yet taken by TCP
   std::size_t backlog_begin_ = 0;
   std::size_t backlog_end_ = 0;

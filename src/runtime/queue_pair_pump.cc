@@ -21,6 +21,8 @@ constexpr Duration kLinger = std::chrono::seconds(2);
 constexpr Duration kStalledLinger = std::chrono::milliseconds(500);
 // One thread serves one stream for at most so many buffers before others get their turn.
 constexpr int kBuffersPerTurn = 16;
+// Bytes that are read without a large buffer.
+constexpr std::size_t kSmallRead = 4096;
 
 }  // namespace
 
@@ -34,7 +36,24 @@ void QueuePair::receives_posted() {
   if (stalled_.load(std::memory_order_relaxed) || state() == QpState::kError) drive(kReceives);
 }
 
-void QueuePair::drive_polling() { drive(kReceive | kPoll); }
+// Most polls find nothing, and how soon an arrival is noticed depends on what they cost: so the
+// socket is asked first, and everything else is left out when it has nothing. No mark for a holder
+// of the transport: a thread that polls will come again.
+void QueuePair::drive_polling() {
+  {
+    const std::unique_lock lock(transport_lock_, std::try_to_lock);
+    if (!lock) return;
+    const Received first = may_receive() ? receive_once() : Received::kNothing;
+    const bool idle = first == Received::kNothing && !receive_ended_ && !input_.is_open() &&
+                      backlog_begin_ == backlog_end_ && !endpoint_->may_transmit();
+    if (!idle || pending_.load(std::memory_order_relaxed) != 0) {
+      const std::uint32_t more = first == Received::kMore ? kReceive | kPoll : 0u;
+      pump(pending_.exchange(0, std::memory_order_acq_rel) | more);
+    }
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (pending_.load(std::memory_order_relaxed) != 0) drive(0);
+}
 
 void QueuePair::on_ready(std::uint32_t events) {
   const bool hang_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
@@ -48,7 +67,6 @@ void QueuePair::drive(std::uint32_t work) {
     {
       const std::unique_lock lock(transport_lock_, std::try_to_lock);
       if (!lock) return;  // the holder looks at pending_ again
-      now_ = Progress::now();
       pump(pending_.exchange(0, std::memory_order_acq_rel));
     }
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -58,12 +76,16 @@ void QueuePair::drive(std::uint32_t work) {
 // --- One turn ---
 
 void QueuePair::pump(std::uint32_t work) {
+  // What waits for a time waits for milliseconds, and the coarse clock costs a fifth of the other;
+  // but who was called for a deadline must see that it has passed.
+  now_ = (work & kDeadline) != 0 ? Progress::now() : Progress::coarse_now();
   if ((work & kFail) != 0 && state() != QpState::kReset) endpoint_->fail(now_);
   if ((work & kDeadline) != 0) on_time();
   if ((work & kReceives) != 0) endpoint_->on_receives_posted(now_);
   if ((work & kHangUp) != 0 && socket_) hung_up_ = true;
   if ((work & kReceive) != 0 && socket_) receive((work & kPoll) != 0);
   if ((work & kHangUp) != 0 && socket_) on_hang_up();
+  keep_input();
   transmit();
   drain_completions();
   note_silent_write();
@@ -81,26 +103,30 @@ void QueuePair::note_silent_write() {
 }
 
 void QueuePair::receive(bool stop_at_completion) {
-  const IoBuffer buffer = IoBuffer::borrow();
-  // Without memory: the socket's edge is used up, so nobody else would come back for its bytes.
-  if (!buffer) return progress_->serve_later(watch_);
-  for (int turn = 0; socket_ && !receive_ended_ && endpoint_->wants_input(); ++turn) {
+  for (int turn = 0; may_receive(); ++turn) {
     if (turn == kBuffersPerTurn) {
       progress_->serve_later(watch_);
-      return;
+      break;
     }
-    const Received result = receive_once(buffer.bytes());
+    const Received result = receive_once();
     const bool completed = drain_completions();
-    if (result != Received::kMore) return;
+    if (result != Received::kMore) break;
     transmit();
     if (completed && stop_at_completion) {
       progress_->serve_later(watch_);
-      return;
+      break;
     }
   }
+  keep_input();
 }
 
-QueuePair::Received QueuePair::receive_once(MutableBytes buffer) {
+QueuePair::Received QueuePair::receive_once() {
+  return bulk_ || input_.is_open() ? receive_bulk() : receive_small();
+}
+
+// Small messages need no large buffer, and borrowing one is two atomic operations.
+QueuePair::Received QueuePair::receive_small() {
+  std::byte buffer[kSmallRead];
   const auto got = socket_.receive(buffer);
   if (!got) {
     receive_ended(got.error().code);
@@ -108,18 +134,58 @@ QueuePair::Received QueuePair::receive_once(MutableBytes buffer) {
   }
   if (*got == 0) return Received::kNothing;
   const Bytes bytes = Bytes(buffer).first(*got);
-  bytes_received_ += *got;
-  if (tap_) tap_->received(bytes);
-  const std::uint64_t written_before = endpoint_->stats().payload_written;
-  endpoint_->on_bytes(bytes, now_);
-  if (endpoint_->stats().payload_written != written_before) silent_write_ = true;
+  const Bytes rest = bytes.subspan(take(bytes, *got));
+  if (!rest.empty()) {
+    if (input_.open()) {
+      std::ranges::copy(rest, input_.room().begin());
+      input_.add(rest.size());
+    } else {
+      endpoint_->on_bytes(rest, now_);
+    }
+  }
+  bulk_ = *got == kSmallRead;
+  return bulk_ || hung_up_ ? Received::kMore : Received::kAll;
+}
+
+QueuePair::Received QueuePair::receive_bulk() {
+  if (!input_.open()) {
+    // The socket's edge is used up, so nobody else would come back for its bytes.
+    progress_->serve_later(watch_);
+    return Received::kNothing;
+  }
+  const MutableBytes room = input_.room();
+  const auto got = socket_.receive(room);
+  if (!got) {
+    receive_ended(got.error().code);
+    return Received::kAll;
+  }
+  if (*got == 0) return Received::kNothing;
+  input_.use(take(input_.add(*got), *got));
+  bulk_ = *got > kSmallRead || input_.held() != 0;
   // Edge-triggered epoll reports what arrives after a short read, but not the FIN behind the bytes
   // that it has reported together with them.
-  return *got < buffer.size() && !hung_up_ ? Received::kAll : Received::kMore;
+  return *got < room.size() && !hung_up_ ? Received::kAll : Received::kMore;
+}
+
+std::size_t QueuePair::take(Bytes bytes, std::size_t fresh) {
+  bytes_received_ += fresh;
+  if (tap_) tap_->received(bytes.last(fresh));
+  const std::uint64_t written_before = endpoint_->stats().payload_written;
+  const std::size_t used = endpoint_->take_bytes(bytes, now_);
+  if (endpoint_->stats().payload_written != written_before) silent_write_ = true;
+  return used;
+}
+
+// At the end of a turn.
+void QueuePair::keep_input() {
+  if (!input_.is_open() || input_.rest()) return;
+  endpoint_->on_bytes(input_.content(), now_);
+  input_.close();
 }
 
 void QueuePair::receive_ended(int error) {
   receive_ended_ = true;
+  input_.close();
   if (error == ENODATA) {
     endpoint_->on_stream_end(iwarp::StreamEnd::kFin, now_);
     return;
@@ -312,6 +378,8 @@ void QueuePair::close_stream(bool reset) {
   if (!receive_ended_) endpoint_->on_stream_end(iwarp::StreamEnd::kReset, now_);
   drain_completions();
   log_closed();
+  input_.close();
+  bulk_ = false;
   receive_ended_ = shutdown_sent_ = hung_up_ = false;
   linger_until_ = deadline_set_ = Time::max();
   bytes_sent_ = bytes_received_ = 0;

@@ -13,6 +13,7 @@ Endpoint::~Endpoint() = default;
 
 void Endpoint::start(const StreamParams& params, Time now) { impl_->start(params, now); }
 void Endpoint::on_bytes(Bytes bytes, Time) { impl_->on_bytes(bytes); }
+std::size_t Endpoint::take_bytes(Bytes bytes, Time) { return impl_->take_bytes(bytes); }
 void Endpoint::on_transmitted(std::size_t bytes, Time) { impl_->on_transmitted(bytes); }
 void Endpoint::on_stream_end(StreamEnd end, Time) { impl_->on_stream_end(end); }
 void Endpoint::on_receives_posted(Time) { impl_->on_receives_posted(); }

@@ -98,6 +98,10 @@ class Endpoint {
   /// endpoint stalls for a receive buffer: then the rest is kept inside too and wants_input()
   /// says false, so the driver stops reading and TCP holds the peer back.
   void on_bytes(Bytes bytes, Time now);
+  /// As on_bytes, but leaves an incomplete FPDU at the end with the caller, who can then receive
+  /// behind it and need not copy it: returns the bytes used, and the next call begins with the
+  /// others.
+  [[nodiscard]] std::size_t take_bytes(Bytes bytes, Time now);
   /// TCP has taken `bytes` more of what poll_transmit produced: sends complete by it.
   void on_transmitted(std::size_t bytes, Time now);
   /// The peer's direction of the stream ended.

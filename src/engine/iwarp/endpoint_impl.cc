@@ -90,6 +90,16 @@ void EndpointImpl::on_bytes(Bytes bytes) {
   if (state_ == EndpointState::kOperational) reader_.keep_rest();
 }
 
+std::size_t EndpointImpl::take_bytes(Bytes bytes) {
+  if (state_ != EndpointState::kOperational) return bytes.size();
+  reader_.feed(bytes);
+  if (!stalled_) drain_reader();
+  if (state_ != EndpointState::kOperational) return bytes.size();
+  if (!stalled_) return bytes.size() - reader_.leave_rest();
+  reader_.keep_rest();
+  return bytes.size();
+}
+
 void EndpointImpl::on_receives_posted() {
   if (state_ != EndpointState::kOperational || !stalled_) return;
   stalled_ = false;

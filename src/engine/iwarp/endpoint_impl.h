@@ -30,6 +30,7 @@ class EndpointImpl {
 
   void start(const StreamParams& params, Time now);
   void on_bytes(Bytes bytes);
+  [[nodiscard]] std::size_t take_bytes(Bytes bytes);
   void on_transmitted(std::size_t bytes);
   void on_stream_end(StreamEnd end);
   void on_receives_posted();

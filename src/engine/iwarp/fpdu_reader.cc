@@ -122,6 +122,16 @@ void FpduReader::keep_rest() {
   input_ = {};
 }
 
+std::size_t FpduReader::leave_rest() {
+  if (kept() != 0) {
+    keep_rest();
+    return 0;
+  }
+  const std::size_t left = input_.size();
+  input_ = {};
+  return left;
+}
+
 void FpduReader::discard() {
   input_ = {};
   trim();

@@ -16,7 +16,8 @@
 
 namespace airdma::iwarp {
 
-/// Usage per input: feed(), then next() and consume() for each FPDU, then keep_rest().
+/// Usage per input: feed(), then next() and consume() for each FPDU, then keep_rest() or
+/// leave_rest().
 class FpduReader {
  public:
   enum class Outcome : std::uint8_t { kNeedMore, kFpdu, kBad };
@@ -35,6 +36,10 @@ class FpduReader {
   void consume();
   /// Copies what is left of the input, to be continued by the next feed().
   void keep_rest();
+  /// In place of keep_rest(): forgets what is left of the input, for the caller to feed it again
+  /// with more behind it. Returns its bytes; 0 when it had to be kept because the FPDU at the front
+  /// began in an earlier input.
+  [[nodiscard]] std::size_t leave_rest();
   /// Drops everything.
   void discard();
   /// Bytes kept inside.
