@@ -207,6 +207,7 @@ int CompletionQueue::take(int count, model::Completion* out, CompletionTime* tim
 }
 
 int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* times) {
+  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (available_.load(std::memory_order_acquire) == 0) {
     drive_transport();
     if (available_.load(std::memory_order_acquire) == 0 &&
@@ -236,6 +237,7 @@ void CompletionQueue::drive_transport() {
   if (directly) {
     for (const Member& member : members_) member.queue_pair->drive_polling();
   }
+  if (!directly) Progress::flush_held();
   if (!directly || empties % kServeOthersEvery == 0) progress->serve_ready_streams();
 }
 
@@ -248,6 +250,7 @@ void CompletionQueue::request_notify(bool solicited_only) {
     notify_ = NotifyMode::kSolicited;
   }
   lock_.unlock();
+  Progress::flush_held();  // the program is about to sleep
   if (empty_polls_.exchange(0, std::memory_order_relaxed) == 0) return;
   std::lock_guard lock(members_mutex_);
   if (progress_ != nullptr) progress_->note_poll_end();

@@ -84,6 +84,8 @@ class CompletionQueue {
   /// that was queued before it has been taken). An empty queue makes the transport work first, on
   /// this thread. `times`, if given, has room for as many; a queue without times leaves it alone.
   int poll(int count, model::Completion* out, CompletionTime* times = nullptr);
+  /// How often the program has polled, roughly: that it changes is what it is good for.
+  [[nodiscard]] std::uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }
   /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
   /// Arming for any completion is not weakened by arming for solicited ones.
   void request_notify(bool solicited_only);
@@ -134,6 +136,7 @@ class CompletionQueue {
     int roles;  // send, receive or both
   };
 
+  std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint32_t> empty_polls_{0};  // in a row
   // Held while the members are driven; a change of the list takes the second one too, which alone
   // is enough to read it.

@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -27,7 +28,14 @@ namespace {
 
 constexpr std::uint32_t kPollsBeforeDelegation = 16;
 constexpr Duration kFirstTick = std::chrono::microseconds(50);
-constexpr Duration kLongestTick = std::chrono::microseconds(200);
+constexpr Duration kLongestTick = std::chrono::milliseconds(1);
+// The tick follows the time that polling has lasted, so that who stops is noticed soon after a
+// short while of polling, and who polls for long is not disturbed.
+constexpr int kTickShare = 8;
+// How long what is held back waits for the program, and how many such looks find nothing before the
+// thread sleeps on.
+constexpr Duration kFlushTick = std::chrono::microseconds(100);
+constexpr int kIdleFlushTicks = 50;
 constexpr int kBatch = 64;
 // How long the thread sleeps at a time when it has lost its descriptors.
 constexpr Duration kBlindPause = std::chrono::milliseconds(10);
@@ -66,6 +74,12 @@ struct ProgressState {
   std::vector<std::function<void()>> tasks;
   std::vector<WatchId> unfinished;
   WatchId next_id = kFirstId;
+  std::vector<std::weak_ptr<Pollable>> held;  // to be flushed
+  bool flushing = false;                      // the thread looks at `held` every kFlushTick
+  bool flush_wanted = false;
+  std::atomic<int> idle_flush_ticks{0};
+  Time next_flush{};
+  std::atomic<bool> any_held{false};
   Time sleeping_until = Time::max();  // what the thread's current wait ends at
 
   std::atomic<std::uint64_t> empty_polls{0};
@@ -73,6 +87,7 @@ struct ProgressState {
   // Used by the progress thread alone.
   std::uint64_t empty_polls_seen = 0;
   Duration tick = kFirstTick;
+  Time delegated_at{};
   bool stream_set_watched = true;
 
   Status open();
@@ -87,6 +102,8 @@ struct ProgressState {
 
   void run();
   void update_delegation();
+  void update_flushing();
+  void flush_held(bool overdue);
   void watch_stream_set(bool on);
   Duration time_to_sleep();
   void wait_and_dispatch(Duration timeout);
@@ -302,6 +319,7 @@ std::shared_ptr<Pollable> ProgressState::target_of(WatchId id) {
 void ProgressState::run() {
   for (;;) {
     update_delegation();
+    update_flushing();
     wait_and_dispatch(time_to_sleep());
     run_tasks();
     run_deadlines();
@@ -309,13 +327,18 @@ void ProgressState::run() {
   }
 }
 
+// Taken out rather than watched for nothing: an arrival would still go through both sets, in the
+// sender's time on a local path.
 void ProgressState::watch_stream_set(bool on) {
   if (on == stream_set_watched) return;
-  stream_set_watched = on;
-  epoll_event event{};
-  event.events = on ? std::uint32_t{EPOLLIN} : 0u;
-  event.data.u64 = kStreamSetId;
-  ::epoll_ctl(control_set.get(), EPOLL_CTL_MOD, stream_set.get(), &event);
+  if (on) {
+    // What fails here is tried again at the next look.
+    stream_set_watched =
+        static_cast<bool>(add_to_set(control_set.get(), stream_set.get(), EPOLLIN, kStreamSetId));
+    return;
+  }
+  stream_set_watched = false;
+  ::epoll_ctl(control_set.get(), EPOLL_CTL_DEL, stream_set.get(), nullptr);
 }
 
 // Leaves the streams to threads that poll while they do, and takes them back when none has polled
@@ -334,9 +357,58 @@ void ProgressState::update_delegation() {
     watch_stream_set(true);
     return;
   }
-  tick = first_look ? kFirstTick : std::min(tick * 2, kLongestTick);
+  const Time now = Progress::now();
+  if (first_look) delegated_at = now;
+  tick = std::clamp((now - delegated_at) / kTickShare, kFirstTick, kLongestTick);
   empty_polls_seen = polls;
   watch_stream_set(false);
+}
+
+// Whoever holds something back counts on the thread only once it has seen that it looks.
+void ProgressState::update_flushing() {
+  if (const Time now = Progress::now(); flushing && now >= next_flush) {
+    next_flush = now + kFlushTick;
+    flush_held(true);
+    ++idle_flush_ticks;
+  }
+  std::lock_guard lock(mutex);
+  if (std::exchange(flush_wanted, false)) {
+    next_flush = Progress::now() + kFlushTick;
+    flushing = true;
+    idle_flush_ticks = 0;
+  } else if (flushing && idle_flush_ticks > kIdleFlushTicks && held.empty()) {
+    flushing = false;
+  }
+}
+
+bool Progress::flush_later(std::weak_ptr<Pollable> target) {
+  {
+    std::lock_guard lock(state_.mutex);
+    if (state_.flushing) {
+      state_.held.push_back(std::move(target));
+      state_.idle_flush_ticks = 0;
+      state_.any_held.store(true, std::memory_order_release);
+      return true;
+    }
+    if (std::exchange(state_.flush_wanted, true)) return false;
+  }
+  state_.wake();
+  return false;
+}
+
+void Progress::flush_held() { ProcessGlobal<ProgressState>::get().flush_held(false); }
+
+void ProgressState::flush_held(bool overdue) {
+  if (!any_held.load(std::memory_order_acquire)) return;
+  std::vector<std::weak_ptr<Pollable>> batch;
+  {
+    std::lock_guard lock(mutex);
+    any_held.store(false, std::memory_order_relaxed);
+    batch.swap(held);
+  }
+  for (const auto& weak : batch) {
+    if (const auto target = weak.lock()) target->on_flush(overdue);
+  }
 }
 
 Duration ProgressState::time_to_sleep() {
@@ -346,6 +418,7 @@ Duration ProgressState::time_to_sleep() {
   const Time now = Progress::now();
   if (busy) until = now;
   if (!stream_set_watched) until = std::min(until, now + tick);
+  if (flushing) until = std::min(until, next_flush);
   sleeping_until = until;
   if (until == Time::max()) return Duration::max();
   return std::max(until - now, Duration::zero());

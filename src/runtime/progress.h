@@ -27,6 +27,9 @@ class Pollable {
   virtual void on_ready(std::uint32_t events) = 0;
   /// On the progress thread.
   virtual void on_deadline() = 0;
+  /// What was held back is to go out now (see flush_later). Any thread; `overdue` when the progress
+  /// thread had to do it.
+  virtual void on_flush([[maybe_unused]] bool overdue) {}
 
  protected:
   ~Pollable() = default;
@@ -66,6 +69,13 @@ class Progress {
   /// A stream left work behind (a thread stopped before the socket was empty): the progress thread
   /// serves it again, or a thread that polls, whichever has the streams.
   void serve_later(WatchId id);
+
+  /// Calls the target's on_flush() within about a tenth of a millisecond, or when a thread calls
+  /// flush_held(), whichever is first. False when the thread is not prepared for this yet, which
+  /// the call changes: then the caller does at once what it wanted to put off.
+  bool flush_later(std::weak_ptr<Pollable> target);
+  /// Calls on_flush() of all that wait for it.
+  static void flush_held();
 
   // For threads that poll.
   /// An unsuccessful poll. After some in a row the calling thread's streams are its own.

@@ -155,6 +155,7 @@ Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& 
 void QueuePair::disconnect() {
   with_transport([&] {
     ended_here_ = static_cast<bool>(socket_);
+    transmit();  // what was held back
     endpoint_->disconnect(now_);
     state_.store(QpState::kError, std::memory_order_release);
   });
@@ -167,6 +168,7 @@ void QueuePair::destroy() {
     destroyed_ = true;
     stream_observer_.reset();
     if (socket_) {
+      transmit();  // what was held back
       endpoint_->disconnect(now_);
       transmit();
       leave_stream_behind();

@@ -22,6 +22,7 @@
 #include "model/work.h"
 #include "runtime/completion_queue.h"
 #include "runtime/io_buffer.h"
+#include "runtime/post_burst.h"
 #include "runtime/progress.h"
 #include "runtime/shared_receive_queue.h"
 #include "trace/tcp_tap.h"
@@ -84,7 +85,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// has taken its completion, as on network cards: whoever posts until the queue is full never
   /// overruns a completion queue of the same depth.
   [[nodiscard]] std::uint32_t send_room() const;
-  void sends_posted();
+  /// `count` requests of `bytes` payload in all. They may wait for more (post_burst.h).
+  void sends_posted(std::uint32_t count, std::uint64_t bytes);
   void receives_posted();
 
   // State, as ibv_modify_qp wants it (legality of the transition is the caller's business).
@@ -125,6 +127,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void shared_receives_posted() { drive(kReceives); }
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
+  void on_flush(bool overdue) override;
 
  private:
   /// What a thread wants done; marks for the thread that holds the transport.
@@ -143,6 +146,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
             std::weak_ptr<QueuePairObserver> observer);
 
   void renew_endpoint();
+  [[nodiscard]] bool hold_posts(std::uint32_t count, std::uint64_t bytes);
+  [[nodiscard]] std::uint64_t polls() const { return send_cq_.polls() + receive_cq_.polls(); }
   void drive(std::uint32_t work);
   /// Runs `action` holding the transport, then does the work it and others left.
   template <class Action>
@@ -204,6 +209,9 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::atomic<std::uint64_t> sends_released_{0};  // places given back since creation or reset
   std::uint64_t sends_drained_ = 0;               // head of the queue at the last drain
   model::ReceiveQueue receive_queue_;
+
+  PostBurst burst_;
+  std::atomic<bool> flush_listed_{false};  // the progress thread will call on_flush()
 
   SpinLock transport_lock_;
   std::atomic<std::uint32_t> pending_{0};

@@ -28,7 +28,28 @@ constexpr std::size_t kSmallRead = 4096;
 
 // --- Entry points ---
 
-void QueuePair::sends_posted() { drive(kTransmit); }
+void QueuePair::sends_posted(std::uint32_t count, std::uint64_t bytes) {
+  if (!hold_posts(count, bytes)) drive(kTransmit);
+}
+
+// True when the requests will go out with later ones, or with the program's next empty poll, or at
+// the latest when the progress thread calls on_flush().
+bool QueuePair::hold_posts(std::uint32_t count, std::uint64_t bytes) {
+  if (!burst_.expects_more(polls()) || bytes > PostBurst::kLargestHeld) return false;
+  if (state() != QpState::kRts || !burst_.hold(count)) return false;
+  if (flush_listed_.exchange(true, std::memory_order_seq_cst)) return true;
+  const auto progress = Progress::start();
+  if (progress && (*progress)->flush_later(weak_from_this())) return true;
+  flush_listed_.store(false, std::memory_order_relaxed);
+  return false;
+}
+
+void QueuePair::on_flush(bool overdue) {
+  flush_listed_.store(false, std::memory_order_seq_cst);
+  if (!burst_.holds()) return;
+  if (overdue) burst_.forced(polls());
+  drive(kTransmit);
+}
 
 void QueuePair::receives_posted() {
   // Pairs with the fence in update_stall(): one of the two sides sees the other.
@@ -206,6 +227,7 @@ void QueuePair::on_hang_up() {
 // --- Sending ---
 
 void QueuePair::transmit() {
+  burst_.release();
   if (!socket_ || !flush_backlog()) return;
   // Asked first: most polls find nothing to send.
   while (endpoint_->may_transmit()) {

@@ -120,7 +120,7 @@ int refuse(Wr* wr, Wr** bad_wr, int error) {
 }
 
 /// Takes requests from the front of the list; `wr` ends at the first one that was not taken.
-int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken) {
+int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken, std::uint64_t& bytes) {
   model::SendQueue& queue = qp.runtime->send_queue();
   std::lock_guard lock(qp.runtime->send_lock());
   if (!may_send(qp.runtime->state())) return EINVAL;
@@ -132,6 +132,7 @@ int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken) {
     if (error == 0 && taken == room) error = ENOMEM;
     if (error != 0) break;
     fill_send(qp, *wr, total, queue.slot(taken));
+    bytes += total;
     ++taken;
   }
   if (taken != 0) queue.publish(taken);
@@ -144,8 +145,9 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   Qp* qp = find_object(handle);
   if (qp == nullptr || wr == nullptr) return refuse(wr, bad_wr, EINVAL);
   std::uint32_t taken = 0;
-  const int error = take_sends(*qp, wr, taken);
-  if (taken != 0) qp->runtime->sends_posted();
+  std::uint64_t bytes = 0;
+  const int error = take_sends(*qp, wr, taken, bytes);
+  if (taken != 0) qp->runtime->sends_posted(taken, bytes);
   return error == 0 ? 0 : refuse(wr, bad_wr, error);
 }
 

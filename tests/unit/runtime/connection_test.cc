@@ -83,7 +83,7 @@ struct Side : ConnectObserver, AcceptObserver, StreamObserver {
       wqe.sges[0] = {region.base, length, kKey};
       queue_pair->send_queue().publish(1);
     }
-    queue_pair->sends_posted();
+    queue_pair->sends_posted(1, 0);
   }
   model::Completion next_completion() {
     model::Completion completion;
@@ -323,6 +323,33 @@ TEST_F(ConnectionTest, OverrunCompletionQueueFailsItsQueuePairs) {
   client->post_send(2, 10);
   server->closed.get_future().wait();
   EXPECT_EQ(server->queue_pair->state(), QpState::kError);
+}
+
+// Posts that are held back for others go out although the program neither polls nor posts again.
+TEST_F(ConnectionTest, HeldPostsNeedNoPoll) {
+  establish();
+  for (std::uint64_t round = 0; round < 6; ++round) {
+    for (std::uint64_t i = 0; i < 8; ++i) server->post_receive(i);
+    for (std::uint64_t i = 0; i < 8; ++i) client->post_send(i, 8);
+    for (std::uint64_t i = 0; i < 8; ++i) EXPECT_EQ(server->next_completion().wr_id, i);
+  }
+}
+
+TEST_F(ConnectionTest, HeldPostsGoOutBeforeTheStreamEnds) {
+  establish();
+  for (std::uint64_t round = 0; round < 2; ++round) {
+    for (std::uint64_t i = 0; i < 8; ++i) server->post_receive(i);
+    for (std::uint64_t i = 0; i < 8; ++i) client->post_send(i, 8);
+    if (round == 1) client->queue_pair->disconnect();
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      const model::Completion completion = server->next_completion();
+      EXPECT_EQ(completion.wr_id, i);
+      EXPECT_EQ(completion.status, model::WcStatus::kSuccess);
+    }
+    if (round == 0) {
+      for (std::uint64_t i = 0; i < 8; ++i) (void)client->next_completion();
+    }
+  }
 }
 
 }  // namespace

@@ -293,6 +293,35 @@ TEST(Endpoint, KeepsToTheAgreedReads) {
   EXPECT_EQ(f.pair.a.endpoint.state(), EndpointState::kOperational) << f.pair.a.endpoint.failure();
 }
 
+TEST(Endpoint, LeavesAnIncompleteFpduWithTheCallerWhoAsksForIt) {
+  Fixture f;
+  f.pair.b.post_receive({.wr_id = 7, .sges = {f.there(100)}});
+  f.pair.a.post({.opcode = SendOpcode::kSend, .sges = {f.here(100)}});
+  std::vector<std::byte> stream(1 << 16);
+  stream.resize(f.pair.a.endpoint.poll_transmit(stream, {}));
+  Endpoint& target = f.pair.b.endpoint;
+  for (std::size_t bytes = 1; bytes < stream.size(); ++bytes) {
+    EXPECT_EQ(target.take_bytes(Bytes(stream).first(bytes), {}), 0u);
+  }
+  EXPECT_TRUE(target.completions().empty());
+  stream.push_back(std::byte{});  // and the first byte of the next
+  EXPECT_EQ(target.take_bytes(stream, {}), stream.size() - 1);
+  EXPECT_EQ(target.completions().size(), 1u);
+}
+
+TEST(Endpoint, KeepsWhatBeganInsideEvenForACallerWhoAsks) {
+  Fixture f;
+  f.pair.b.post_receive({.wr_id = 7, .sges = {f.there(100)}});
+  f.pair.a.post({.opcode = SendOpcode::kSend, .sges = {f.here(100)}});
+  std::vector<std::byte> stream(1 << 16);
+  stream.resize(f.pair.a.endpoint.poll_transmit(stream, {}));
+  Endpoint& target = f.pair.b.endpoint;
+  target.on_bytes(Bytes(stream).first(10), {});
+  EXPECT_EQ(target.take_bytes(Bytes(stream).subspan(10, 20), {}), 20u);
+  EXPECT_EQ(target.take_bytes(Bytes(stream).subspan(30), {}), stream.size() - 30);
+  EXPECT_EQ(target.completions().size(), 1u);
+}
+
 // The kernel's siw takes no segment of a Read Response between two of a WRITE, nor the reverse.
 TEST(Endpoint, KeepsReadResponsesAndWritesWhole) {
   constexpr std::size_t kBytes = 5000;
