@@ -34,8 +34,8 @@ class IoBuffer {
   std::unique_ptr<std::byte[]> data_;
 };
 
-/// What a stream has brought and nobody could use yet: the front of an FPDU, with room behind it for
-/// the rest. Holds memory only while there is something in it or a turn of receiving goes on.
+/// What a stream has brought and nobody could use yet: the front of an FPDU, with room behind it
+/// for the rest. Holds memory only while there is something in it or a turn of receiving goes on.
 class InputBuffer {
  public:
   /// Makes room; false when memory is exhausted.

@@ -36,7 +36,7 @@ class PostBurst {
   void forced(std::uint64_t polls);
 
  private:
-  static constexpr std::uint32_t kLearned = 4;    // posts without a poll between them
+  static constexpr std::uint32_t kLearned = 4;      // posts without a poll between them
   static constexpr std::uint32_t kDistrust = 1024;  // posts
 
   std::atomic<std::uint32_t> held_{0};

@@ -294,8 +294,8 @@ TEST(Endpoint, KeepsToTheAgreedReads) {
 }
 
 TEST(Endpoint, LeavesAnIncompleteFpduWithTheCallerWhoAsksForIt) {
-  Fixture f;
-  f.pair.b.post_receive({.wr_id = 7, .sges = {f.there(100)}});
+  Fixture f(200);
+  f.pair.b.post_receive(7, {f.there(100)});
   f.pair.a.post({.opcode = SendOpcode::kSend, .sges = {f.here(100)}});
   std::vector<std::byte> stream(1 << 16);
   stream.resize(f.pair.a.endpoint.poll_transmit(stream, {}));
@@ -310,8 +310,8 @@ TEST(Endpoint, LeavesAnIncompleteFpduWithTheCallerWhoAsksForIt) {
 }
 
 TEST(Endpoint, KeepsWhatBeganInsideEvenForACallerWhoAsks) {
-  Fixture f;
-  f.pair.b.post_receive({.wr_id = 7, .sges = {f.there(100)}});
+  Fixture f(200);
+  f.pair.b.post_receive(7, {f.there(100)});
   f.pair.a.post({.opcode = SendOpcode::kSend, .sges = {f.here(100)}});
   std::vector<std::byte> stream(1 << 16);
   stream.resize(f.pair.a.endpoint.poll_transmit(stream, {}));
