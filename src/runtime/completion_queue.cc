@@ -103,8 +103,8 @@ Result<void*> CompletionChannel::pop() {
 void CompletionChannel::purge(void* entry) {
   std::lock_guard lock(mutex_);
   const auto removed = std::erase(entries_, entry);
-  for (std::size_t i = 0; i < removed; ++i) [[maybe_unused]]
-    const bool taken = counter_.consume_if_any();
+  for (std::size_t i = 0; i < removed; ++i)
+    [[maybe_unused]] const bool taken = counter_.consume_if_any();
 }
 
 // --- CompletionQueue ---

@@ -227,7 +227,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::weak_ptr<StreamObserver> stream_observer_;
   InputBuffer input_;
   bool bulk_ = false;  // much arrived at once: read into a large buffer
-  IoBuffer backlog_;  // framed, not yet taken by TCP
+  IoBuffer backlog_;   // framed, not yet taken by TCP
   std::size_t backlog_begin_ = 0;
   std::size_t backlog_end_ = 0;
   bool receive_ended_ = false;  // the peer's FIN has come
