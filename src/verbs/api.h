@@ -166,6 +166,8 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
 /// QP in RESET; `attr->cap` becomes what was granted. EINVAL for a missing CQ or PD, more than
 /// the device has, unknown types; EOPNOTSUPP for types that the device has not.
 Result<ibv_qp*> create_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
+/// The same, ready for ibv_wr_* when it says for which operations. EOPNOTSUPP for attributes, flags
+/// and operations that the device has not; EINVAL for unknown attributes.
 Result<ibv_qp*> create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 /// Shared (XRC target) QP of another process.
 Result<ibv_qp*> open_qp(ibv_context* context, ibv_qp_open_attr* attr);

@@ -9,6 +9,7 @@
 
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/post.h"
 #include "verbs/raw_enum.h"
 #include "verbs/sge_list.h"
 #include "verbs/state.h"
@@ -122,7 +123,11 @@ int refuse(Wr* wr, Wr** bad_wr, int error) {
 /// Takes requests from the front of the list; `wr` ends at the first one that was not taken.
 int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken, std::uint64_t& bytes) {
   model::SendQueue& queue = qp.runtime->send_queue();
-  std::lock_guard lock(qp.runtime->send_lock());
+  std::unique_lock lock(qp.runtime->send_lock(), std::try_to_lock);
+  if (!lock) {
+    if (qp.batch.is_of_this_thread()) return EINVAL;  // within its own batch of ibv_wr_*
+    lock.lock();
+  }
   if (!may_send(qp.runtime->state())) return EINVAL;
   const std::uint32_t room = qp.cap.max_send_wr == 0 ? 0 : qp.runtime->send_room();
   int error = 0;
@@ -149,6 +154,37 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   const int error = take_sends(*qp, wr, taken, bytes);
   if (taken != 0) qp->runtime->sends_posted(taken, bytes);
   return error == 0 ? 0 : refuse(wr, bad_wr, error);
+}
+
+bool can_post(std::uint32_t opcode) noexcept { return check_opcode(opcode) == 0; }
+
+bool takes_sends(const Qp& qp) noexcept { return may_send(qp.runtime->state()); }
+
+int place_send(const Qp& qp, const ibv_send_wr& wr, model::SendWqe& wqe) noexcept {
+  std::uint64_t total = 0;
+  const int error = check_send(qp, wr, total);
+  if (error == 0) fill_send(qp, wr, total, wqe);
+  return error;
+}
+
+int place_inline(const Qp& qp, ibv_send_wr& wr, const ibv_data_buf* buffers, std::size_t count,
+                 model::SendWqe& wqe) noexcept {
+  wr.send_flags |= IBV_SEND_INLINE;
+  std::uint64_t total = 0;
+  if (const int error = check_send(qp, wr, total); error != 0) return error;
+  if (count != 0 && buffers == nullptr) return EINVAL;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (buffers[i].length > qp.cap.max_inline_data - total) return EINVAL;
+    total += buffers[i].length;
+  }
+  fill_send(qp, wr, total, wqe);
+  std::byte* to = wqe.inline_data;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (buffers[i].length == 0) continue;
+    std::memcpy(to, buffers[i].addr, buffers[i].length);
+    to += buffers[i].length;
+  }
+  return 0;
 }
 
 }  // namespace airdma::verbs

@@ -180,7 +180,8 @@ void tear_down(Qp& qp, bool wait) {
   EventGate& gate = all.gate_of(&qp.pub);
   std::unique_lock events(gate.mutex);
   if (qp.closing) return;
-  qp.closing = true;  // no event is handed out from here on
+  qp.closing = true;                    // no event is handed out from here on
+  qp.batch.error = SendBatch::kClosed;  // in case the program is still within one
   events.unlock();
   qp.runtime->destroy();
   qp.observer->detach();

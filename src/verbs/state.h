@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -125,6 +126,8 @@ struct Cq {
   }
 };
 
+// With <infiniband/verbs.h> a cast is all it takes to get from one to the other.
+static_assert(offsetof(ibv_qp_ex, qp_base) == 0);
 static_assert(offsetof(ibv_cq, async_events_completed) ==
               offsetof(ibv_cq_ex, async_events_completed));
 
@@ -174,8 +177,31 @@ struct Srq {
   [[nodiscard]] bool settled() const { return async_events.settled(); }
 };
 
+/// Requests between ibv_wr_start and ibv_wr_complete, under the send queue's lock.
+struct SendBatch {
+  static constexpr int kClosed = EINVAL;
+
+  std::atomic<pthread_t> owner{0};  // the thread that holds the lock, if it is for a batch
+  int error = kClosed;              // the first one
+  bool begun = false;               // `wr` waits for its data
+  std::uint32_t taken = 0;          // slots filled
+  std::uint32_t room = 0;
+  ibv_send_wr wr{};
+
+  [[nodiscard]] bool is_of_this_thread() const {
+    return owner.load(std::memory_order_relaxed) == ::pthread_self();
+  }
+};
+
 struct Qp {
-  ibv_qp pub{};
+  // Programs that made it without send operations know the first part only.
+  union {
+    ibv_qp_ex ex{};
+    ibv_qp pub;
+  };
+  bool extended = false;       // the program may use ibv_wr_*
+  std::uint64_t send_ops = 0;  // IBV_QP_EX_WITH_* that it wanted
+  SendBatch batch;
   Context* context = nullptr;
   Pd* pd = nullptr;
   Cq* send_cq = nullptr;

@@ -4,7 +4,7 @@
 //                dealloc_mw), device memory (alloc_dm free_dm reg_dm_mr), thread and parent
 //                domains (alloc_td dealloc_td alloc_parent_domain), import_* unimport_*
 //   completion   modify_cq
-//   queue pairs  create_qp_ex open_qp qp_to_qp_ex modify_qp_rate_limit query_qp_data_in_order
+//   queue pairs  open_qp modify_qp_rate_limit query_qp_data_in_order
 //                set_ece query_ece
 //   queues       get_srq_num post_srq_ops, open_xrcd close_xrcd, *_wq *_rwq_ind_table
 //   addresses    create_ah init_ah_from_wc create_ah_from_wc destroy_ah resolve_eth_l2_from_gid
@@ -58,9 +58,7 @@ Status modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return unsupported(); }
 
 // Queue pairs.
 
-Result<ibv_qp*> create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*) { return unsupported(); }
 Result<ibv_qp*> open_qp(ibv_context*, ibv_qp_open_attr*) { return unsupported(); }
-ibv_qp_ex* qp_to_qp_ex(ibv_qp*) noexcept { return nullptr; }
 Status modify_qp_rate_limit(ibv_qp*, ibv_qp_rate_limit_attr*) { return unsupported(); }
 bool query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept { return false; }
 Status set_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
