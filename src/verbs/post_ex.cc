@@ -215,6 +215,7 @@ void wr_start(ibv_qp_ex* handle) noexcept {
   batch.error = 0;
   batch.begun = false;
   batch.taken = 0;
+  batch.bytes = 0;
   batch.room = qp->cap.max_send_wr == 0 ? 0 : qp->runtime->send_room();
 }
 
@@ -233,9 +234,10 @@ int wr_complete(ibv_qp_ex* handle) noexcept {
   if (batch.error == 0 && !takes_sends(*qp)) batch.error = EINVAL;
   const int error = batch.error;
   const std::uint32_t posted = error == 0 ? batch.taken : 0;
+  const std::uint64_t bytes = batch.bytes;
   if (posted != 0) qp->runtime->send_queue().publish(posted);
   close(*qp);
-  if (posted != 0) qp->runtime->sends_posted();
+  if (posted != 0) qp->runtime->sends_posted(posted, bytes);
   return error;
 }
 

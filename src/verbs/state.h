@@ -186,6 +186,7 @@ struct SendBatch {
   bool begun = false;               // `wr` waits for its data
   std::uint32_t taken = 0;          // slots filled
   std::uint32_t room = 0;
+  std::uint64_t bytes = 0;  // of payload in them
   ibv_send_wr wr{};
 
   [[nodiscard]] bool is_of_this_thread() const {
