@@ -84,12 +84,15 @@ void QueuePair::set_remote_access(model::AccessMask access) {
   });
 }
 
-void QueuePair::hold_sends(bool notify) {
+bool QueuePair::hold_sends(bool notify) {
+  bool held = false;
   with_transport([&] {
-    if (state() != QpState::kRts) return;  // the connection has ended meanwhile
+    held = state() == QpState::kRts;
+    if (!held) return;
     state_.store(QpState::kSqd, std::memory_order_release);
     endpoint_->hold_sends(true, notify);
   });
+  return held;
 }
 
 bool QueuePair::resume_sends() {

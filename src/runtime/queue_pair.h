@@ -96,7 +96,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// Takes effect at once, on a live connection too.
   void set_remote_access(model::AccessMask access);
   /// RTS to SQD: no further send is begun. `notify`: kSqDrained when those begun are complete.
-  void hold_sends(bool notify);
+  /// False when the queue pair has left RTS meanwhile.
+  bool hold_sends(bool notify);
   /// SQD to RTS. False when the queue pair has left SQD meanwhile.
   bool resume_sends();
   /// In SQD with sends begun that are not complete.

@@ -115,6 +115,8 @@ Result<Cq*> make_cq(ibv_context* context_handle, const CqRequest& request) {
     if (channel == nullptr || channel->pub.context != context_handle) return fail(EINVAL);
   }
   if (context == nullptr) return fail(EINVAL);
+  DeviceUse& use = all.use_of(*context);
+  if (use.cqs >= kMaxCompletionQueues) return fail(ENOMEM);
   Cq* cq = all.cqs.create();
   if (cq == nullptr) return fail(ENOMEM);
   try {
@@ -130,6 +132,7 @@ Result<Cq*> make_cq(ibv_context* context_handle, const CqRequest& request) {
   cq->channel = channel;
   if (channel != nullptr) ++channel->pub.refcnt;
   fill(*cq, all, request);
+  ++use.cqs;
   return cq;
 }
 
@@ -169,6 +172,7 @@ void tear_down(Cq& cq, bool wait) {
   std::lock_guard control(all.control);
   events.lock();
   if (cq.channel != nullptr) --cq.channel->pub.refcnt;
+  --all.use_of(*cq.context).cqs;
   all.cqs.destroy(&cq);
 }
 

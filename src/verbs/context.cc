@@ -42,7 +42,10 @@ void end_objects(State& all, const ibv_context* context) {
   for (Mr* mr : mrs) tear_down(*mr);
   lock.lock();
   for (Channel* channel : objects_on(all.channels, context)) all.channels.destroy(channel);
-  for (Pd* pd : objects_on(all.pds, context)) all.pds.destroy(pd);
+  for (Pd* pd : objects_on(all.pds, context)) {
+    --all.use_of(*pd->context).pds;
+    all.pds.destroy(pd);
+  }
 }
 
 /// Counts `event` as handed out. False when its object is gone or going: the event is dropped.

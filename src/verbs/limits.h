@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: MIT
-// What a device grants. Each number is one that works: objects can be made up to it.
+// What a device grants. Each number is one that works: objects can be made up to it, in each
+// process, as long as there is memory. One more is ENOMEM, and for what belongs to one object
+// EINVAL.
 #pragma once
 
 #include <cstdint>
 
 namespace airdma::verbs {
 
-inline constexpr int kMaxQueuePairs = 1 << 17;
+inline constexpr int kMaxQueuePairs = 1 << 14;
 inline constexpr int kMaxWorkRequests = 1 << 15;  // per queue of a queue pair
 inline constexpr int kMaxSges = 32;               // per work request, READs included
 inline constexpr std::uint32_t kMaxInlineBytes = 1024;
-inline constexpr int kMaxCompletionQueues = 1 << 17;
+inline constexpr int kMaxCompletionQueues = 1 << 15;
 inline constexpr int kMaxCompletions = 1 << 20;  // per completion queue
 inline constexpr int kMaxSharedQueues = 1 << 14;
 inline constexpr int kMaxSharedReceives = 1 << 15;  // per shared receive queue
-inline constexpr int kMaxRegions = 1 << 20;
-inline constexpr int kMaxProtectionDomains = 1 << 16;
+inline constexpr int kMaxRegions = 1 << 18;
+inline constexpr int kMaxProtectionDomains = 1 << 15;
 /// READs outstanding per connection and direction (the MPA word has room for far more).
 inline constexpr int kMaxReads = 128;
 /// Bytes of one message, as verbs have it everywhere.

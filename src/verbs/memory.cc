@@ -48,6 +48,8 @@ Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wa
   std::lock_guard lock(all.control);
   Pd* pd = all.pds.find(pd_handle);
   if (pd == nullptr) return fail(EINVAL);
+  DeviceUse& use = all.use_of(*pd->context);
+  if (use.regions >= kMaxRegions) return fail(ENOMEM);
   Mr* mr = all.mrs.create();
   if (mr == nullptr) return fail(ENOMEM);
   model::Region& region = *(mr->region = all.regions.take());
@@ -61,6 +63,7 @@ Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wa
     all.mrs.destroy(mr);
     return std::unexpected(published.error());
   }
+  ++use.regions;
   ++pd->users;
   mr->pd = pd;
   const std::uint32_t key = region.key.load(std::memory_order_relaxed);
@@ -100,8 +103,11 @@ Result<ibv_pd*> alloc_pd(ibv_context* handle) {
   std::lock_guard lock(all.control);
   Context* context = all.contexts.find(handle);
   if (context == nullptr) return fail(EINVAL);
+  DeviceUse& use = all.use_of(*context);
+  if (use.pds >= kMaxProtectionDomains) return fail(ENOMEM);
   Pd* pd = all.pds.create();
   if (pd == nullptr) return fail(ENOMEM);
+  ++use.pds;
   pd->context = context;
   pd->id = PdId(++all.next_pd);
   pd->pub = {.context = handle, .handle = ++all.next_handle};
@@ -115,6 +121,7 @@ Status dealloc_pd(ibv_pd* handle) {
   Pd* pd = all.pds.find(handle);
   if (pd == nullptr) return fail(EINVAL);
   if (pd->users != 0) return fail(EBUSY);
+  --all.use_of(*pd->context).pds;
   all.pds.destroy(pd);
   return {};
 }
@@ -144,6 +151,7 @@ void tear_down(Mr& mr) {
   while (!model::MemoryTable::idle(*mr.region)) ::sched_yield();
   lock.lock();
   all.regions.give_back(mr.region);
+  --all.use_of(*mr.pd->context).regions;
   --mr.pd->users;
   all.mrs.destroy(&mr);
 }

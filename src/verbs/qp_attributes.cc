@@ -4,9 +4,11 @@
 //
 // On iWARP a queue pair runs on the stream that the connection manager gave it (RFC 5040 5.1.2 has
 // no other way into RTS): a program cannot enter RTR or RTS by hand, and such a request is EINVAL
-// although its attributes are in order. A queue pair that is connected is moved within RTS as on
-// any device. The steps that rdma_init_qp_attr() names for a queue pair of the program's own, which
-// have no path and no peer in them, are taken: it gets its stream before or after them.
+// although its attributes are in order. A queue pair that is connected is moved within and between
+// RTS and SQD as on any device. The steps that rdma_init_qp_attr() names for a queue pair of the
+// program's own, which have no path and no peer in them, are taken: it gets its stream before or
+// after them. The stream itself brings it to RTS, so no message reaches one in RTR and
+// IBV_EVENT_COMM_EST does not exist here; SQE is not a state of reliable connections.
 #include <bit>
 #include <cerrno>
 
@@ -115,11 +117,11 @@ bool possible(QpState from, QpState to) {
     case QpState::kRtr:
       return false;  // see above
     case QpState::kRts:
-      return from == QpState::kRts;  // connected
+      return from == QpState::kRts || from == QpState::kSqd;  // connected
     case QpState::kSqd:
+      return true;
     case QpState::kSqe:
-      // The engine does not hold a send queue back: TCP accepts or the stream is over.
-      return false;
+      return false;  // an error of a reliable connection's sender ends the connection
   }
   return false;
 }
@@ -132,25 +134,42 @@ bool step_for_connection(QpState from, QpState to, std::uint32_t mask) {
   return from == QpState::kRtr && to == QpState::kRts && mask == IBV_QP_STATE;
 }
 
-void move(Qp& qp, QpState from, QpState to) {
+/// False when the connection has ended meanwhile.
+bool move(Qp& qp, QpState from, QpState to, bool notify) {
   switch (to) {
     case QpState::kReset:
       qp.runtime->set_state(QpState::kReset);
       qp.attributes = {};
-      return;
+      return true;
     case QpState::kInit:
       if (from != QpState::kInit) qp.runtime->set_state(QpState::kInit);
-      return;
+      return true;
     case QpState::kError:
       if (from != QpState::kError) qp.runtime->fail();
-      return;
-    case QpState::kRtr:
+      return true;
     case QpState::kRts:
+      if (from == QpState::kSqd) return qp.runtime->resume_sends();
       if (from != to) qp.runtime->set_state(to);
-      return;
+      return true;
     case QpState::kSqd:
+      return from != QpState::kRts || qp.runtime->hold_sends(notify);
+    case QpState::kRtr:
+      if (from != to) qp.runtime->set_state(to);
+      return true;
     case QpState::kSqe:
-      return;
+      return true;
+  }
+  return true;
+}
+
+/// What a program did not set and an iWARP connection has all the same.
+void fill_connected(const Qp& qp, ibv_qp_attr& attr) {
+  const auto state = static_cast<QpState>(attr.qp_state);
+  if (state != QpState::kRts && state != QpState::kSqd) return;
+  attr.sq_draining = qp.runtime->sends_draining() ? 1 : 0;
+  ibv_port_attr port{};
+  if (attr.path_mtu == 0 && query_port(qp.pub.context, 1, &port, sizeof port)) {
+    attr.path_mtu = port.active_mtu;
   }
 }
 
@@ -171,7 +190,8 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
   const auto fault = model::check_transition(model::QpType::kRc, from, to, mask);
   const bool in_order = fault == model::TransitionFault::kNone && possible(from, to);
   if (!in_order && !step_for_connection(from, to, mask)) return fail(EINVAL);
-  move(*qp, from, to);
+  const bool notify = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify != 0;
+  if (moves && !move(*qp, from, to, notify)) return fail(EINVAL);
   remember(qp->attributes, mask, *attr);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
     qp->runtime->set_remote_access(attr->qp_access_flags & kPeerRights);
@@ -188,6 +208,7 @@ Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_a
     *attr = qp->attributes;
     attr->qp_state = static_cast<ibv_qp_state>(qp->runtime->state());
     qp->pub.state = attr->qp_state;
+    fill_connected(*qp, *attr);
   }
   attr->cur_qp_state = attr->qp_state;
   attr->cap = qp->cap;

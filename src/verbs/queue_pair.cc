@@ -42,7 +42,6 @@ Status check_capacity(const ibv_qp_cap& cap, bool own_receives) {
 }
 
 Result<Qpn> choose_qpn(State& all) {
-  if (all.qpns.size() >= kMaxQueuePairs) return fail(ENOMEM);
   for (;;) {
     const auto bits = random_bits();
     if (!bits) return std::unexpected(bits.error());
@@ -127,6 +126,7 @@ Result<ibv_qp*> add_queue_pair(State& all, const Parts& parts, const ibv_qp_init
     throw;
   }
   fill(*qp, all, parts, attr, qpn);
+  ++all.use_of(*qp->context).qps;
   ++parts.pd->users;
   ++parts.send_cq->users;
   ++parts.receive_cq->users;
@@ -162,6 +162,7 @@ Result<ibv_qp*> create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   std::lock_guard lock(all.control);
   const auto parts = find_parts(all, pd, *attr);
   if (!parts) return std::unexpected(parts.error());
+  if (all.use_of(*parts->pd->context).qps >= kMaxQueuePairs) return fail(ENOMEM);
   const auto qpn = choose_qpn(all);
   if (!qpn) return std::unexpected(qpn.error());
   try {
@@ -191,6 +192,7 @@ void tear_down(Qp& qp, bool wait) {
   events.unlock();
   std::lock_guard control(all.control);
   events.lock();
+  --all.use_of(*qp.context).qps;
   --qp.pd->users;
   --qp.send_cq->users;
   --qp.receive_cq->users;

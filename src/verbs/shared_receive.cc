@@ -60,7 +60,7 @@ Result<ibv_srq*> add_srq(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& att
   std::lock_guard lock(all.control);
   Pd* pd = all.pds.find(pd_handle);
   if (pd == nullptr) return fail(EINVAL);
-  if (all.srq_count >= std::uint32_t{kMaxSharedQueues}) return fail(ENOMEM);
+  if (all.use_of(*pd->context).srqs >= kMaxSharedQueues) return fail(ENOMEM);
   Srq* srq = all.srqs.create();
   if (srq == nullptr) return fail(ENOMEM);
   try {
@@ -74,7 +74,7 @@ Result<ibv_srq*> add_srq(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& att
   }
   fill(*srq, all, *pd, srq_context);
   ++pd->users;
-  ++all.srq_count;
+  ++all.use_of(*pd->context).srqs;
   return &srq->pub;
 }
 
@@ -141,7 +141,7 @@ void tear_down(Srq& srq, bool wait) {
   std::lock_guard control(all.control);
   events.lock();
   --srq.pd->users;
-  --all.srq_count;
+  --all.use_of(*srq.context).srqs;
   all.srqs.destroy(&srq);
 }
 

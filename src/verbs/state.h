@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -241,6 +242,15 @@ class RegionStore {
   std::vector<model::Region*> free_;
 };
 
+/// Objects alive on one device, against its limits.
+struct DeviceUse {
+  int pds = 0;
+  int regions = 0;
+  int cqs = 0;
+  int srqs = 0;
+  int qps = 0;
+};
+
 struct State {
   std::mutex control;
   ObjectPool<Context> contexts;
@@ -253,11 +263,12 @@ struct State {
   model::MemoryTable memory;
   RegionStore regions;
   std::unordered_set<std::uint32_t> qpns;
-  std::uint32_t srq_count = 0;
+  std::unordered_map<const Device*, DeviceUse> uses;
   std::uint32_t next_handle = 0;
   std::uint32_t next_pd = 0;
   std::array<EventGate, 16> gates;
 
+  DeviceUse& use_of(const Context& context) { return uses[context.device]; }
   EventGate& gate_of(const void* handle) {
     return gates[(reinterpret_cast<std::uintptr_t>(handle) >> 6) % gates.size()];
   }

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+
+#include "base/untouched_array.h"
 
 namespace airdma::iwarp {
 
@@ -11,7 +12,7 @@ template <class T>
 class BoundedRing {
  public:
   void reset(std::size_t capacity) {
-    slots_.assign(capacity, T{});
+    if (slots_.size() != capacity) slots_ = UntouchedArray<T>(capacity);
     first_ = count_ = 0;
   }
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -31,7 +32,7 @@ class BoundedRing {
   void clear() { first_ = count_ = 0; }
 
  private:
-  std::vector<T> slots_;
+  UntouchedArray<T> slots_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;
 };

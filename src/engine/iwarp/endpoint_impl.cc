@@ -426,7 +426,7 @@ std::span<const model::Completion> EndpointImpl::completions() {
 
 std::optional<model::QpEvent> EndpointImpl::poll_event() {
   if (event_) return std::exchange(event_, std::nullopt);
-  if (drain_notice_ && state_ == EndpointState::kOperational && requester_.drained()) {
+  if (drain_notice_ && state_ != EndpointState::kError && requester_.drained()) {
     drain_notice_ = false;
     return model::QpEvent::kSqDrained;
   }

@@ -63,7 +63,7 @@ void Requester::start(std::uint16_t ord, std::size_t max_ulpdu) {
   ord_ = std::min(ord, kMostReads);
   one_segment_ = max_ulpdu - wire::kMaxSegmentHeaderBytes;
   reads_.reset(std::max<std::size_t>(ord_, 1));  // an RTR READ needs no ORD
-  in_flight_.resize(queue_.depth());
+  in_flight_ = UntouchedArray<InFlight>(queue_.depth());
   next_ = queue_.head();
 }
 
@@ -106,7 +106,7 @@ bool Requester::begin_read(const SendWqe& wqe) {
   if (reads_.full()) return false;
   if (!writable(wqe)) return refuse(Violation::kReadSinkBuffer);
   progress_ = {.active = true, .stage = Stage::kReadRequests};
-  in_flight(next_).reads = 0;
+  in_flight(next_) = {};
   return true;
 }
 

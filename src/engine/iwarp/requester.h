@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/untouched_array.h"
 #include "engine/iwarp/bounded_ring.h"
 #include "engine/iwarp/completion_log.h"
 #include "engine/iwarp/fpdu_writer.h"
@@ -146,7 +147,7 @@ class Requester {
   std::size_t one_segment_ = 0;  // bytes of payload that fit into any segment
   std::uint64_t next_ = 0;       // position of the first WQE that is not framed as a whole
   Progress progress_;
-  std::vector<InFlight> in_flight_;
+  UntouchedArray<InFlight> in_flight_;
   BoundedRing<OutstandingRead> reads_;
   std::optional<Fault> fault_;
   std::uint64_t transmitted_ = 0;
