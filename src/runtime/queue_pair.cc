@@ -64,6 +64,8 @@ void QueuePair::set_state(QpState state) {
       // Before the counts start anew: taking these gives places back.
       send_cq_.discard(config_.qpn);
       receive_cq_.discard(config_.qpn);
+      // Nobody posts from here on, and what was posted until here goes.
+      state_.store(QpState::kReset, std::memory_order_release);
       std::lock_guard sends(send_lock_);
       std::lock_guard receives(receive_lock_);
       send_queue_.reset();

@@ -2,6 +2,7 @@
 // What ibv_query_device promises: that many objects can be made, and one more is refused.
 #include <array>
 #include <cerrno>
+#include <mutex>
 #include <vector>
 
 #include "tests/unit/verbs/fixture.h"
@@ -14,6 +15,8 @@ class LimitsTest : public VerbsTest {
   void SetUp() override {
     VerbsTest::SetUp();
     ASSERT_TRUE(query_device(context_, &limits_));
+    std::lock_guard lock(state().control);
+    before_ = state().use_of(*state().contexts.find(context_));
   }
 
   /// Makes objects until one is refused, which must be with ENOMEM; ends them. Their number.
@@ -40,29 +43,30 @@ class LimitsTest : public VerbsTest {
   }
 
   ibv_device_attr limits_{};
+  DeviceUse before_;  // by the fixture, and by other tests of this process
 };
 
 TEST_F(LimitsTest, ProtectionDomains) {
   const auto make = [&] { return alloc_pd(context_); };
-  EXPECT_EQ(make_all(make, dealloc_pd), limits_.max_pd - 1);  // the fixture has one
+  EXPECT_EQ(make_all(make, dealloc_pd), limits_.max_pd - before_.pds);
 }
 
 TEST_F(LimitsTest, Regions) {
   static std::array<char, 64> memory;
   const auto make = [&] { return reg_mr(pd_, memory.data(), memory.size(), 0); };
-  EXPECT_EQ(make_all(make, dereg_mr), limits_.max_mr);
+  EXPECT_EQ(make_all(make, dereg_mr), limits_.max_mr - before_.regions);
 }
 
 TEST_F(LimitsTest, CompletionQueues) {
   const auto make = [&] { return create_cq(context_, 1, nullptr, nullptr, 0); };
-  EXPECT_EQ(make_all(make, destroy_cq), limits_.max_cq);
+  EXPECT_EQ(make_all(make, destroy_cq), limits_.max_cq - before_.cqs);
 }
 
 TEST_F(LimitsTest, SharedReceiveQueues) {
   ibv_srq_init_attr attr{};
   attr.attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0};
   const auto make = [&] { return create_srq(pd_, &attr); };
-  EXPECT_EQ(make_all(make, destroy_srq), limits_.max_srq);
+  EXPECT_EQ(make_all(make, destroy_srq), limits_.max_srq - before_.srqs);
 }
 
 TEST_F(LimitsTest, QueuePairs) {
@@ -71,17 +75,18 @@ TEST_F(LimitsTest, QueuePairs) {
     ibv_qp_init_attr attr = wanted(cq);
     return create_qp(pd_, &attr);
   };
-  EXPECT_EQ(make_all(make, destroy_qp), limits_.max_qp);
+  EXPECT_EQ(make_all(make, destroy_qp), limits_.max_qp - before_.qps);
 }
 
 TEST_F(LimitsTest, DevicesCountTheirOwn) {
   ibv_context* other = *open_device(device_);
   const ibv_pd* pd = *alloc_pd(other);
   const auto make = [&] { return alloc_pd(context_); };
-  EXPECT_EQ(make_all(make, dealloc_pd), limits_.max_pd - 2);  // contexts of a device share
+  EXPECT_EQ(make_all(make, dealloc_pd),
+            limits_.max_pd - before_.pds - 1);  // contexts of a device share
   EXPECT_NE(pd, nullptr);
   EXPECT_EQ(error_of(close_device(other)), 0);  // with the domain
-  EXPECT_EQ(make_all(make, dealloc_pd), limits_.max_pd - 1);
+  EXPECT_EQ(make_all(make, dealloc_pd), limits_.max_pd - before_.pds);
 }
 
 TEST_F(LimitsTest, SizesOfOneObject) {
