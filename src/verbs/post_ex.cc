@@ -52,12 +52,11 @@ template <class Place>
 void finish(Qp& qp, Place place) {
   SendBatch& batch = qp.batch;
   batch.begun = false;
-  const int error = has_room(qp) ? place(qp.runtime->send_queue().slot(batch.taken)) : int{ENOMEM};
-  if (error == 0) {
-    ++batch.taken;
-  } else {
-    batch.error = error;
-  }
+  if (!has_room(qp)) return keep_error(qp, ENOMEM);
+  model::SendWqe& wqe = qp.runtime->send_queue().slot(batch.taken);
+  if (const int error = place(wqe); error != 0) return keep_error(qp, error);
+  ++batch.taken;
+  batch.bytes += wqe.length;
 }
 
 void finish_without_data(Qp& qp) {
