@@ -73,6 +73,7 @@ void QueuePair::set_state(QpState state) {
       sends_drained_ = 0;
       receive_queue_.reset();
       stalled_.store(false, std::memory_order_relaxed);
+      paused_ = false;
       if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
     }
     state_.store(state, std::memory_order_release);

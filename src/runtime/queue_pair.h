@@ -181,6 +181,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   bool flush_backlog();
   bool send_some(Bytes bytes, std::size_t& sent);
   void update_stall();
+  void update_pause();
   [[nodiscard]] bool receives_waiting() const;
   void on_hang_up();
   bool drain_completions();
@@ -216,7 +217,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
 
   SpinLock transport_lock_;
   std::atomic<std::uint32_t> pending_{0};
-  std::atomic<bool> stalled_{false};  // the endpoint waits for a receive
+  std::atomic<bool> stalled_{false};  // messages wait in the endpoint for receives
+  bool paused_ = false;               // so many that nothing is read meanwhile
   SharedReceiveQueue::Waiter shared_wait_{*this};
   std::unique_ptr<iwarp::Endpoint> endpoint_;
 

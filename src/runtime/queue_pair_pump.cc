@@ -220,7 +220,8 @@ void QueuePair::receive_ended(int error) {
 
 void QueuePair::on_hang_up() {
   if (receive_ended_ || endpoint_->wants_input()) return;
-  // The peer is gone and its last messages wait for receives that may still be posted.
+  // The peer is gone and its last messages wait for receives that may still be posted. Those that
+  // were read already wait in the endpoint, which has the same patience with them.
   linger_until_ = std::min(linger_until_, now_ + kStalledLinger);
 }
 
@@ -337,11 +338,11 @@ void QueuePair::update_stall() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!receive_queue_.empty()) pending_.fetch_or(kReceives, std::memory_order_relaxed);
   }
-  if (!socket_ || endpoint_->wants_input()) {
+  update_pause();
+  if (!socket_ || !endpoint_->wants_receives()) {
     if (stalled_.load(std::memory_order_relaxed)) {
       stalled_.store(false, std::memory_order_relaxed);
       if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
-      pending_.fetch_or(kReceive, std::memory_order_relaxed);
     }
     return;
   }
@@ -352,6 +353,15 @@ void QueuePair::update_stall() {
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!receive_queue_.empty()) pending_.fetch_or(kReceives, std::memory_order_relaxed);
+}
+
+void QueuePair::update_pause() {
+  const bool paused = socket_ && !endpoint_->wants_input();
+  if (std::exchange(paused_, paused) && !paused) {
+    if (endpoint_->stream_request() == iwarp::StreamRequest::kKeep) linger_until_ = Time::max();
+    pending_.fetch_or(kReceive, std::memory_order_relaxed);
+  }
+  if (paused && hung_up_) on_hang_up();
 }
 
 // --- The end of a stream ---

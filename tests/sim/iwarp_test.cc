@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "tests/sim/iwarp_world.h"
+#include "wire/mpa.h"
 
 namespace airdma::sim {
 namespace {
@@ -44,6 +46,46 @@ INSTANTIATE_TEST_SUITE_P(Endings, Seeds,
                          testing::Values(Ending::kIdle, Ending::kReset, Ending::kDisconnect,
                                          Ending::kFail, Ending::kCorrupt, Ending::kWithdraw),
                          ending_name);
+
+// Both send, then wait for a READ, and only then post receives. Whatever the stream is cut into,
+// the answers pass the messages that wait.
+TEST(SendThenRead, NeitherWaitsForTheOther) {
+  for (const std::size_t max_ulpdu : {std::size_t{128}, std::size_t{1442}, wire::kMaxUlpduBytes}) {
+    for (const std::size_t cut : {std::size_t{1}, std::size_t{700}, std::size_t{1} << 20}) {
+      EndpointPair pair({.max_ulpdu = max_ulpdu});
+      constexpr std::uint64_t kBase = 0x10000;
+      constexpr std::uint32_t kBytes = 100000;
+      Buffer a(pair.a.table, kKey, kBase, std::size_t{8} * kBytes);
+      Buffer b(pair.b.table, kKey, kBase, std::size_t{8} * kBytes);
+      pair.cut = cut;
+      for (Side* side : {&pair.a, &pair.b}) {
+        fill((side == &pair.a ? a : b).bytes(), side == &pair.a ? 1 : 2);
+        side->post({.wr_id = 1, .sges = {{kBase, kBytes, kKey}}});
+        side->post({.opcode = SendOpcode::kRead,
+                    .wr_id = 2,
+                    .sges = {{kBase + kBytes, kBytes, kKey}},
+                    .remote_addr = kBase + std::uint64_t{2} * kBytes});
+      }
+      pair.run();
+      for (Side* side : {&pair.a, &pair.b}) {
+        ASSERT_EQ(side->completions.size(), 2u);
+        ASSERT_EQ(side->completions[1].status, WcStatus::kSuccess);
+        side->post_receive(3, {{kBase + std::uint64_t{4} * kBytes, kBytes, kKey}});
+        side->endpoint.on_receives_posted(pair.now);
+      }
+      pair.run();
+      const auto same = [](Buffer& to, std::size_t at, Buffer& from, std::size_t source) {
+        return std::memcmp(to.bytes().data() + at * kBytes, from.bytes().data() + source * kBytes,
+                           kBytes) == 0;
+      };
+      for (Side* side : {&pair.a, &pair.b}) {
+        ASSERT_EQ(side->completions.size(), 3u);
+        ASSERT_EQ(side->completions[2].byte_len, kBytes);
+      }
+      EXPECT_TRUE(same(a, 1, b, 2) && same(b, 1, a, 2) && same(a, 4, b, 0) && same(b, 4, a, 0));
+    }
+  }
+}
 
 /// A few operations each way, delivered up to a number of bytes.
 struct Conversation {

@@ -15,8 +15,8 @@ void Endpoint::start(const StreamParams& params, Time now) { impl_->start(params
 void Endpoint::on_bytes(Bytes bytes, Time) { impl_->on_bytes(bytes); }
 std::size_t Endpoint::take_bytes(Bytes bytes, Time) { return impl_->take_bytes(bytes); }
 void Endpoint::on_transmitted(std::size_t bytes, Time) { impl_->on_transmitted(bytes); }
-void Endpoint::on_stream_end(StreamEnd end, Time) { impl_->on_stream_end(end); }
-void Endpoint::on_receives_posted(Time) { impl_->on_receives_posted(); }
+void Endpoint::on_stream_end(StreamEnd end, Time now) { impl_->on_stream_end(end, now); }
+void Endpoint::on_receives_posted(Time now) { impl_->on_receives_posted(now); }
 void Endpoint::on_deadline(Time now) { impl_->on_deadline(now); }
 void Endpoint::disconnect(Time) { impl_->disconnect(); }
 void Endpoint::fail(Time) { impl_->fail(); }
@@ -32,6 +32,7 @@ void Endpoint::clear_completions() { impl_->clear_completions(); }
 std::optional<model::QpEvent> Endpoint::poll_event() { return impl_->poll_event(); }
 std::optional<Time> Endpoint::next_deadline() const { return impl_->next_deadline(); }
 bool Endpoint::wants_input() const { return impl_->wants_input(); }
+bool Endpoint::wants_receives() const { return impl_->wants_receives(); }
 bool Endpoint::sends_drained() const { return impl_->sends_drained(); }
 EndpointState Endpoint::state() const { return impl_->state(); }
 StreamRequest Endpoint::stream_request() const { return impl_->stream_request(); }

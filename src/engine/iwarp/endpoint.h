@@ -94,9 +94,9 @@ class Endpoint {
   // Inputs. Each may change state; none performs I/O.
   /// The stream is in FPDU mode from here on. Only in kIdle.
   void start(const StreamParams& params, Time now);
-  /// Bytes from the peer, any cut. All are used (an incomplete FPDU is kept inside), unless the
-  /// endpoint stalls for a receive buffer: then the rest is kept inside too and wants_input()
-  /// says false, so the driver stops reading and TCP holds the peer back.
+  /// Bytes from the peer, any cut. All are used (an incomplete FPDU is kept inside), unless too
+  /// many messages wait for receives: then the rest is kept inside too and wants_input() says
+  /// false, so the driver stops reading and TCP holds the peer back.
   void on_bytes(Bytes bytes, Time now);
   /// As on_bytes, but leaves an incomplete FPDU at the end with the caller, who can then receive
   /// behind it and need not copy it: returns the bytes used, and the next call begins with the
@@ -104,9 +104,11 @@ class Endpoint {
   [[nodiscard]] std::size_t take_bytes(Bytes bytes, Time now);
   /// TCP has taken `bytes` more of what poll_transmit produced: sends complete by it.
   void on_transmitted(std::size_t bytes, Time now);
-  /// The peer's direction of the stream ended.
+  /// The peer's direction of the stream ended. When messages wait for receives, they may still be
+  /// posted for a while before that ends everything; not when it is told a second time, or while
+  /// wants_input() says false, because then the driver has given them that time.
   void on_stream_end(StreamEnd end, Time now);
-  /// Receives were posted: resumes a stalled stream.
+  /// Receives were posted. Needed while wants_receives() says true.
   void on_receives_posted(Time now);
   void on_deadline(Time now);
   /// The program disconnects or destroys the connection: what is already framed is still sent,
@@ -136,6 +138,8 @@ class Endpoint {
   [[nodiscard]] std::optional<model::QpEvent> poll_event();
   [[nodiscard]] std::optional<Time> next_deadline() const;
   [[nodiscard]] bool wants_input() const;
+  /// Messages wait for receives.
+  [[nodiscard]] bool wants_receives() const;
   /// No work request that was begun is incomplete.
   [[nodiscard]] bool sends_drained() const;
   [[nodiscard]] EndpointState state() const;

@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kLeastUlpdu = 128;
 constexpr int kMostNudges = 3;
 constexpr int kNudgeBackoff = 5;
+// How long what a departed peer has sent may wait for a receive.
+constexpr Duration kPatience = std::chrono::milliseconds(500);
 
 // Error types of RDMAP in a Terminate (RFC 5040 4.8).
 constexpr std::uint8_t kRemoteProtection = 1;
@@ -100,10 +102,24 @@ std::size_t EndpointImpl::take_bytes(Bytes bytes) {
   return bytes.size();
 }
 
-void EndpointImpl::on_receives_posted() {
-  if (state_ != EndpointState::kOperational || !stalled_) return;
-  stalled_ = false;
-  drain_reader();
+void EndpointImpl::on_receives_posted(Time now) {
+  if (!wants_receives()) return;
+  const std::size_t waited = target_.parked();
+  deliver_parked();
+  if (std::exchange(stalled_, false)) drain_reader();
+  if (!stream_end_ || state_ != EndpointState::kOperational) return;
+  if (!wants_receives()) return finish(*stream_end_);
+  if (target_.parked() < waited) finish_at_ = now + kPatience;
+}
+
+void EndpointImpl::deliver_parked() {
+  const Verdict verdict = target_.deliver_parked();
+  if (verdict.kind != Verdict::Kind::kViolation) return;
+  const UntaggedSegment segment = target_.oldest_parked();
+  const Offender offender{.segment_bytes = segment.header.bytes() + segment.payload.size(),
+                          .header = segment.header,
+                          .read_request = std::nullopt};
+  raise(verdict.violation, &offender);
 }
 
 void EndpointImpl::drain_reader() {
@@ -163,8 +179,7 @@ Verdict EndpointImpl::dispatch(const wire::OpcodeInfo& opcode, Bytes payload, Of
     case Opcode::kReadRequest:
       return on_read_request(payload, offender);
     case Opcode::kTerminate:
-      on_terminate(payload);
-      return {};
+      return on_terminate(payload);
     case Opcode::kAtomicRequest:
       return on_atomic_request(header, payload);
     case Opcode::kAtomicResponse:
@@ -190,9 +205,11 @@ Verdict EndpointImpl::on_atomic_request(const wire::SegmentHeader& header, Bytes
   return responder_.accept({.header = header, .request = InboundAtomic{.request = *request}});
 }
 
-// Terminate (RFC 5040 4.8, 7.1): whatever it says, the stream is over and gets no answer.
+// Terminate (RFC 5040 4.8, 7.1): whatever it says, the stream is over and gets no answer. What was
+// sent before it is delivered first if it can be; when the FIN behind it has waited, it cannot.
 
-void EndpointImpl::on_terminate(Bytes payload) {
+Verdict EndpointImpl::on_terminate(Bytes payload) {
+  if (wants_receives() && !stream_end_) return Verdict::stall();
   failure_ = "the peer sent a Terminate that says nothing";
   if (auto message = wire::parse_terminate(payload)) {
     if (requester_.awaits_answer()) message->cause = cause_while_operational(*message);
@@ -200,6 +217,7 @@ void EndpointImpl::on_terminate(Bytes payload) {
     blame_by(*message);
   }
   end(StreamRequest::kShutdown);
+  return {};
 }
 
 /// Finds the request of ours that the peer refused, when the Terminate is about one.
@@ -377,15 +395,23 @@ void EndpointImpl::end(StreamRequest request, WcStatus first_receive) {
   reader_.discard();
 }
 
-void EndpointImpl::on_stream_end(StreamEnd how) {
+void EndpointImpl::on_stream_end(StreamEnd how, Time now) {
+  if (!wants_receives() || stalled_ || stream_end_) return finish(how);
+  stream_end_ = how;
+  finish_at_ = now + kPatience;
+}
+
+void EndpointImpl::finish(StreamEnd how) {
+  stream_end_ = how;
+  if (std::exchange(stalled_, false)) drain_reader();  // to a Terminate, perhaps
   const bool reset = how == StreamEnd::kReset;
-  if (reset) {  // there is no stream left to say anything on
-    terminate_.reset();
-    request_ = StreamRequest::kAbort;
+  if (state_ != EndpointState::kError) {
+    failure_ = reset ? "the peer reset the connection" : "the peer closed the connection";
+    end(StreamRequest::kShutdown);
   }
-  if (state_ == EndpointState::kError) return;
-  failure_ = reset ? "the peer reset the connection" : "the peer closed the connection";
-  end(reset ? StreamRequest::kAbort : StreamRequest::kShutdown);
+  if (!reset) return;
+  terminate_.reset();  // there is no stream left to say anything on
+  request_ = StreamRequest::kAbort;
 }
 
 void EndpointImpl::disconnect() {
@@ -410,6 +436,8 @@ void EndpointImpl::hold_sends(bool held, bool notify) {
 }
 
 void EndpointImpl::on_deadline(Time now) {
+  const bool put_off = stream_end_ && state_ == EndpointState::kOperational;
+  if (put_off && now >= finish_at_) finish(*stream_end_);
   (void)holding(now);
   if (nudge_ == Nudge::kArmed && now >= nudge_at_) nudge_ = Nudge::kDue;
 }
@@ -436,6 +464,7 @@ std::optional<model::QpEvent> EndpointImpl::poll_event() {
 
 std::optional<Time> EndpointImpl::next_deadline() const {
   if (state_ != EndpointState::kOperational) return std::nullopt;
+  if (stream_end_) return finish_at_;
   if (held_) return hold_end_;
   return nudge_ == Nudge::kArmed ? std::optional(nudge_at_) : std::nullopt;
 }

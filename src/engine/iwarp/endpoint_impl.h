@@ -32,8 +32,8 @@ class EndpointImpl {
   void on_bytes(Bytes bytes);
   [[nodiscard]] std::size_t take_bytes(Bytes bytes);
   void on_transmitted(std::size_t bytes);
-  void on_stream_end(StreamEnd end);
-  void on_receives_posted();
+  void on_stream_end(StreamEnd end, Time now);
+  void on_receives_posted(Time now);
   void on_deadline(Time now);
   void disconnect();
   void fail();
@@ -48,6 +48,9 @@ class EndpointImpl {
   [[nodiscard]] std::optional<Time> next_deadline() const;
   [[nodiscard]] bool wants_input() const {
     return state_ != EndpointState::kOperational || !stalled_;
+  }
+  [[nodiscard]] bool wants_receives() const {
+    return state_ == EndpointState::kOperational && target_.parked() != 0;
   }
   [[nodiscard]] bool sends_drained() const { return requester_.drained(); }
   [[nodiscard]] EndpointState state() const { return state_; }
@@ -64,11 +67,12 @@ class EndpointImpl {
   };
 
   void drain_reader();
+  void deliver_parked();
   [[nodiscard]] Verdict on_segment(Bytes ulpdu, Offender& offender);
   [[nodiscard]] Verdict dispatch(const wire::OpcodeInfo& opcode, Bytes payload, Offender& offender);
   [[nodiscard]] Verdict on_read_request(Bytes payload, Offender& offender);
   [[nodiscard]] Verdict on_atomic_request(const wire::SegmentHeader& header, Bytes payload);
-  void on_terminate(Bytes payload);
+  [[nodiscard]] Verdict on_terminate(Bytes payload);
   void blame_by(const wire::TerminateMessage& message);
 
   [[nodiscard]] bool holding(Time now);
@@ -79,6 +83,7 @@ class EndpointImpl {
   void raise_local_faults();
 
   void raise(model::Violation violation, const Offender* offender);
+  void finish(StreamEnd how);
   void end(StreamRequest request, model::WcStatus first_receive = model::WcStatus::kFlushError);
 
   CompletionLog log_;
@@ -106,9 +111,11 @@ class EndpointImpl {
   Time nudge_at_{};
   Duration nudge_interval_{};
   int nudges_ = 0;
-  bool stalled_ = false;         // an FPDU waits for a receive
-  bool responder_turn_ = false;  // READ responses and our own messages take turns
-  std::uint64_t produced_ = 0;   // stream bytes given to the driver
+  bool stalled_ = false;                 // an FPDU waits for those that wait for receives
+  std::optional<StreamEnd> stream_end_;  // has come, and is put off until they are delivered
+  Time finish_at_{};                     // ... or this time
+  bool responder_turn_ = false;          // READ responses and our own messages take turns
+  std::uint64_t produced_ = 0;           // stream bytes given to the driver
   std::uint64_t transmitted_ = 0;
   mutable EndpointStats stats_;
 };

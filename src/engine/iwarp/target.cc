@@ -66,7 +66,31 @@ Verdict Target::on_write(const SegmentHeader& header, Bytes payload) {
   return {};
 }
 
+// Deviation: RFC 5041 8.3 would end the stream when no receive is posted. A program written for
+// RoCE counts on being waited for, so the message waits, and what is behind it in queue 0 with it.
+// Everything else is served, or two peers that send before they post receives, and then wait for
+// the READ behind it, would wait for ever.
 Verdict Target::on_untagged(const SegmentHeader& header, const OpcodeInfo& opcode, Bytes payload) {
+  const UntaggedSegment segment{
+      .header = header, .opcode = &opcode, .written = last_write_bytes_, .payload = payload};
+  Verdict verdict = lot_.empty() ? deliver(segment) : Verdict::stall();
+  if (verdict.kind == Verdict::Kind::kStall && lot_.add(segment)) verdict = {};
+  if (verdict.kind != Verdict::Kind::kStall) last_write_bytes_ = 0;
+  return verdict;
+}
+
+Verdict Target::deliver_parked() {
+  while (!lot_.empty()) {
+    const Verdict verdict = deliver(lot_.front());
+    if (verdict.kind != Verdict::Kind::kDone) return verdict;
+    lot_.pop();
+  }
+  return {};
+}
+
+Verdict Target::deliver(const UntaggedSegment& segment) {
+  const auto& [header, opcode_info, written, payload] = segment;
+  const OpcodeInfo& opcode = *opcode_info;
   // TCP keeps the order, so the next message is the only one that can come (RFC 5041 5.3).
   if (header.msn != expected_msn_) return Violation::kUntaggedMsn;
   const bool rtr = std::exchange(rtr_send_, false);
@@ -75,7 +99,7 @@ Verdict Target::on_untagged(const SegmentHeader& header, const OpcodeInfo& opcod
     expected_msn_ = wire::next(expected_msn_);
     return {};
   }
-  if (opcode.extension) return on_immediate(header, opcode, payload);
+  if (opcode.extension) return on_immediate(segment);
   return on_send(header, opcode, payload);
 }
 
@@ -84,9 +108,6 @@ Verdict Target::on_send(const SegmentHeader& header, const OpcodeInfo& opcode, B
   if (header.message_offset != message_.received) return Violation::kUntaggedOffset;
   // Memory regions cannot be invalidated by a peer, and nothing else has an STag.
   if (opcode.invalidates) return Violation::kCannotInvalidate;
-  // Deviation: RFC 5041 8.3 would end the stream when no receive is posted. A program written for
-  // RoCE counts on being waited for, so the stream is held instead, and TCP holds the peer.
-  // Limit: what lies behind the message in the stream waits with it, READ responses too.
   if (!have_receive()) return Verdict::stall();
   const ReceiveWqe& wqe = queue_.at(queue_.head());
   if (payload.size() > wqe.length - message_.received) return Violation::kUntaggedTooLong;
@@ -131,14 +152,14 @@ void Target::message_done(const OpcodeInfo& opcode) {
   expected_msn_ = wire::next(expected_msn_);
   message_ = {};
   send_immediate_.reset();
-  last_write_bytes_ = 0;
 }
 
-Verdict Target::on_immediate(const SegmentHeader& header, const OpcodeInfo& opcode, Bytes payload) {
+Verdict Target::on_immediate(const UntaggedSegment& segment) {
+  const SegmentHeader& header = segment.header;
   if (message_.active) return Violation::kUnexpectedOpcode;
   if (header.message_offset != 0) return Violation::kUntaggedOffset;
-  const auto immediate = wire::parse_immediate(payload);
-  if (!immediate || payload.size() != wire::kImmediateBytes || !header.last) {
+  const auto immediate = wire::parse_immediate(segment.payload);
+  if (!immediate || segment.payload.size() != wire::kImmediateBytes || !header.last) {
     return Violation::kMessageLength;
   }
   if (belongs_to_send(*immediate)) {
@@ -151,13 +172,12 @@ Verdict Target::on_immediate(const SegmentHeader& header, const OpcodeInfo& opco
   log_.add({.wr_id = queue_.at(queue_.head()).wr_id,
             .opcode = WcOpcode::kReceiveRdmaWithImm,
             .receive = true,
-            .solicited = opcode.solicited,
-            .byte_len = static_cast<std::uint32_t>(std::min(last_write_bytes_, kMost)),
+            .solicited = segment.opcode->solicited,
+            .byte_len = static_cast<std::uint32_t>(std::min(segment.written, kMost)),
             .immediate = immediate_value(*immediate),
             .flags = model::kWcWithImmediate});
   queue_.retire();
   expected_msn_ = wire::next(expected_msn_);
-  last_write_bytes_ = 0;
   return {};
 }
 
@@ -170,6 +190,7 @@ void Target::flush(WcStatus first) {
     queue_.retire();
   }
   message_ = {};
+  if (!lot_.empty()) lot_.clear();
 }
 
 }  // namespace airdma::iwarp

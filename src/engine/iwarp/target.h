@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "engine/iwarp/completion_log.h"
+#include "engine/iwarp/parking_lot.h"
 #include "engine/iwarp/verdict.h"
 #include "model/memory.h"
 #include "model/work.h"
@@ -34,9 +35,17 @@ class Target {
   /// rtr_send: the first message is the empty SEND of peer-to-peer mode, which meets no receive.
   void start(bool rtr_send) { rtr_send_ = rtr_send; }
   [[nodiscard]] Verdict on_write(const wire::SegmentHeader& header, Bytes payload);
-  /// A segment of queue 0.
+  /// A segment of queue 0. It waits when no receive is posted for it or for one before it: kStall
+  /// means that there is no room for it to wait.
   [[nodiscard]] Verdict on_untagged(const wire::SegmentHeader& header,
                                     const wire::OpcodeInfo& opcode, Bytes payload);
+  /// Segments of queue 0 that wait for receives.
+  [[nodiscard]] std::size_t parked() const { return lot_.size(); }
+  /// The oldest of them. Not when there is none.
+  [[nodiscard]] UntaggedSegment oldest_parked() const { return lot_.front(); }
+  /// Receives may have come: delivers what they are for. kStall when some still wait; a violation
+  /// is of the oldest that is still there.
+  [[nodiscard]] Verdict deliver_parked();
   /// Completes everything posted: the oldest with `first` when it was being filled or was about to
   /// be, the rest with FLUSH_ERR.
   void flush(model::WcStatus first = model::WcStatus::kFlushError);
@@ -55,10 +64,10 @@ class Target {
     std::uint32_t sge_offset = 0;
   };
 
+  [[nodiscard]] Verdict deliver(const UntaggedSegment& segment);
   [[nodiscard]] Verdict on_send(const wire::SegmentHeader& header, const wire::OpcodeInfo& opcode,
                                 Bytes payload);
-  [[nodiscard]] Verdict on_immediate(const wire::SegmentHeader& header,
-                                     const wire::OpcodeInfo& opcode, Bytes payload);
+  [[nodiscard]] Verdict on_immediate(const UntaggedSegment& segment);
   /// The head of the queue is there.
   [[nodiscard]] bool have_receive() {
     return !queue_.empty() || (shared_ != nullptr && shared_->take(queue_));
@@ -77,8 +86,9 @@ class Target {
   bool rtr_send_ = false;
   wire::Msn expected_msn_ = wire::kFirstMsn;
   Message message_;
+  ParkingLot lot_;
   std::uint64_t write_bytes_ = 0;                // of the WRITE message being received
-  std::uint64_t last_write_bytes_ = 0;           // of the one before an Immediate Data message
+  std::uint64_t last_write_bytes_ = 0;           // of the one that comes right before
   std::optional<std::uint32_t> send_immediate_;  // for the SEND that follows
   std::uint64_t payload_received_ = 0;
   std::uint64_t payload_written_ = 0;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr PdId kPd{1};
 constexpr Stag kKey{0x1234};
+constexpr mpa::Offer kOffer{.ird = 4, .ord = 4};  // READs each way
 
 io::Address loopback(std::uint16_t port = 0) {
   sockaddr_in raw{};
@@ -72,7 +73,12 @@ struct Side : ConnectObserver, AcceptObserver, StreamObserver {
     }
     queue_pair->receives_posted();
   }
-  void post_send(std::uint64_t wr_id, std::uint32_t length) {
+  void post_send(std::uint64_t wr_id, std::uint32_t length) { post(wr_id, length, nullptr); }
+  /// The first bytes of the other side's memory into the last of this one's.
+  void post_read(std::uint64_t wr_id, std::uint32_t length, const Side& other) {
+    post(wr_id, length, &other);
+  }
+  void post(std::uint64_t wr_id, std::uint32_t length, const Side* read_from) {
     {
       std::lock_guard lock(queue_pair->send_lock());
       model::SendWqe& wqe = queue_pair->send_queue().slot(0);
@@ -81,6 +87,12 @@ struct Side : ConnectObserver, AcceptObserver, StreamObserver {
       wqe.length = length;
       wqe.sge_count = 1;
       wqe.sges[0] = {region.base, length, kKey};
+      if (read_from != nullptr) {
+        wqe.opcode = model::SendOpcode::kRead;
+        wqe.rkey = kKey;
+        wqe.remote_addr = read_from->region.base;
+        wqe.sges[0].addr += memory.size() - length;
+      }
       queue_pair->send_queue().publish(1);
     }
     queue_pair->sends_posted(1, 0);
@@ -151,7 +163,7 @@ class ConnectionTest : public testing::Test {
   }
   std::shared_ptr<ActiveConnection> connect(const std::shared_ptr<Side>& side,
                                             Duration timeout = std::chrono::seconds(10)) {
-    auto result = ActiveConnection::start({}, address, {}, bytes_of("hello"), timeout,
+    auto result = ActiveConnection::start({}, address, kOffer, bytes_of("hello"), timeout,
                                           side->queue_pair, side, side);
     EXPECT_TRUE(result);
     return result ? *result : nullptr;
@@ -160,7 +172,7 @@ class ConnectionTest : public testing::Test {
     const auto attempt = connect(client);
     const auto request = requests->next();
     EXPECT_EQ(text_of(request->request().private_data), "hello");
-    ASSERT_TRUE(request->accept({}, bytes_of("welcome"), server->queue_pair, server, server));
+    ASSERT_TRUE(request->accept(kOffer, bytes_of("welcome"), server->queue_pair, server, server));
     EXPECT_EQ(client->outcome.get_future().get(), "connected welcome");
     EXPECT_EQ(server->outcome.get_future().get(), "accepted");
   }
@@ -207,6 +219,29 @@ TEST_F(ConnectionTest, HoldsMessagesBackUntilAReceiveIsPosted) {
   EXPECT_EQ(server->cq.poll(1, &none), 0);
   server->post_receive(2);
   EXPECT_EQ(server->next_completion().wr_id, 2u);
+}
+
+// Both wait for their READ before they post receives.
+TEST_F(ConnectionTest, ReadsPassMessagesThatWait) {
+  establish();
+  client->memory[0] = std::byte{1};
+  server->memory[0] = std::byte{2};
+  for (const auto& [one, other] : {std::pair{client, server}, std::pair{server, client}}) {
+    one->post_send(1, 64);
+    one->post_read(2, 10, *other);
+  }
+  for (const auto& side : {client, server}) {
+    EXPECT_EQ(side->next_completion().wr_id, 1u);
+    const model::Completion read = side->next_completion();
+    EXPECT_EQ(read.wr_id, 2u);
+    EXPECT_EQ(read.status, model::WcStatus::kSuccess);
+    EXPECT_EQ(side->memory[4086], side == client ? std::byte{2} : std::byte{1});
+  }
+  for (const auto& side : {client, server}) {
+    side->post_receive(3);
+    EXPECT_EQ(side->next_completion().wr_id, 3u);
+    EXPECT_EQ(side->memory[0], side == client ? std::byte{2} : std::byte{1});
+  }
 }
 
 TEST_F(ConnectionTest, DisconnectEndsBothSidesAndFlushes) {

@@ -356,26 +356,6 @@ TEST(Endpoint, KeepsReadResponsesAndWritesWhole) {
   EXPECT_GE(changes, 2u);  // neither kind waited for all of the other
 }
 
-TEST(Endpoint, WaitsForAReceiveAndKeepsTheBytes) {
-  Fixture f(4096);
-  for (std::uint64_t i = 0; i < 5; ++i) f.pair.a.post({.wr_id = i, .sges = {f.here(100)}});
-  f.pair.run();
-  EXPECT_FALSE(f.pair.b.endpoint.wants_input());
-  EXPECT_EQ(f.pair.a.completions.size(), 5u);
-  for (std::uint64_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(f.pair.b.completions.size(), i);
-    f.pair.b.post_receive(i, {f.there(100, i * 100)});
-    f.pair.b.endpoint.on_receives_posted(f.pair.now);
-    f.pair.run();
-  }
-  EXPECT_EQ(f.pair.b.completions.size(), 5u);
-  EXPECT_TRUE(f.pair.b.endpoint.wants_input());
-  f.pair.b.post_receive(6, {f.there(100)});
-  f.pair.a.post({.wr_id = 6, .sges = {f.here(100)}});
-  f.pair.run();
-  EXPECT_EQ(f.pair.b.completions.size(), 6u);
-}
-
 TEST(Stats, TellWhatWasWrittenFromWhatWasSent) {
   Fixture fixture(64);
   auto& [pair, source, target] = fixture;
