@@ -8,6 +8,7 @@
 //   8           FIN                              9           reset
 //   10          disconnect                       11          fail
 //   12          post a FETCH_ADD                 13          post a COMPARE_SWAP
+//   14          post a SEND_WITH_IMM             15          post a WRITE_WITH_IMM
 // Commands are taken modulo their number; n is two bytes.
 #include <algorithm>
 #include <utility>
@@ -110,6 +111,7 @@ class Subject {
     const std::size_t left =
         (sends_.tail() - sends_.head()) + (receives_.tail() - receives_.head());
     FUZZ_CHECK(completed_ + left == posted_);
+    FUZZ_CHECK(endpoint_.wants_input() || endpoint_.wants_receives());
     if (endpoint_.state() == iwarp::EndpointState::kError) FUZZ_CHECK(left == 0);
     FUZZ_CHECK(std::all_of(memory_.begin(), memory_.begin() + kGuard, untouched));
     FUZZ_CHECK(std::all_of(memory_.end() - kGuard, memory_.end(), untouched));
@@ -141,7 +143,7 @@ Bytes take(Bytes& input) {
 }
 
 void command(Subject& subject, unsigned code, Bytes& input) {
-  switch (code % 14) {
+  switch (code % 16) {
     case 0:
       return subject.feed(take(input));
     case 1:
@@ -168,8 +170,12 @@ void command(Subject& subject, unsigned code, Bytes& input) {
       return subject.fail();
     case 12:
       return subject.post_send(model::SendOpcode::kFetchAdd, 8);
-    default:
+    case 13:
       return subject.post_send(model::SendOpcode::kCompareSwap, 8);
+    case 14:
+      return subject.post_send(model::SendOpcode::kSendWithImm);
+    default:
+      return subject.post_send(model::SendOpcode::kWriteWithImm);
   }
 }
 
