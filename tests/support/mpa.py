@@ -38,6 +38,25 @@ def request(private_data, revision=1, crc=True, claimed_bytes=None):
     return REQUEST_KEY + struct.pack(">BBH", CRC if crc else 0, revision, length) + private_data
 
 
+# Kinds of ready-to-receive frame: bits A and B, and C and D, of the enhanced words (RFC 6581 9.1).
+RTR_SEND, RTR_WRITE, RTR_READ = (0x4000, 0), (0, 0x8000), (0, 0x4000)
+PEER_TO_PEER = 0x8000  # bit A
+
+
+def peer_to_peer_request(rtr, depth=4):
+    """An MPA request of revision 2 that offers this kind of RTR frame alone."""
+    words = struct.pack(">HH", PEER_TO_PEER | rtr[0] | depth, rtr[1] | depth)
+    return REQUEST_KEY + struct.pack(">BBH", CRC | ENHANCED, 2, len(words)) + words
+
+
+def chosen_rtr(reply):
+    """The kind of RTR frame that an enhanced reply asks for; None for none."""
+    if not reply.flags & ENHANCED:
+        return None
+    first, second = struct.unpack(">HH", reply.private_data[:4])
+    return (first & 0x4000, second & 0xC000) if first & PEER_TO_PEER else None
+
+
 @dataclasses.dataclass
 class Request:
     flags: int
@@ -97,6 +116,38 @@ def fpdu(ulpdu, spoil_crc=False):
     return body + struct.pack("<I", crc32c(body) ^ int(spoil_crc))
 
 
+class Writer:
+    """The FPDUs of one direction of a stream."""
+
+    def fpdu(self, ulpdu):
+        return fpdu(ulpdu)
+
+
+class MarkingWriter:
+    """The same with a marker in each 512th place (RFC 5044 4.3), or with wrong ones."""
+
+    def __init__(self, spoil=False):
+        self.position = 0  # bytes of the stream before the next FPDU
+        self.spoil = spoil
+
+    def fpdu(self, ulpdu):
+        plain = struct.pack(">H", len(ulpdu)) + ulpdu
+        plain += bytes(-len(plain) % 4)
+        body = b""
+        start = self.position + (4 if self.position % 512 == 0 else 0)  # of the length field
+        for at in range(len(plain) + 4):
+            here = self.position + len(body)
+            if here % 512 == 0:
+                back = 0 if here < start else here - start
+                body += struct.pack(">HH", 0, back ^ (4 if self.spoil else 0))
+            if at == len(plain):
+                break
+            body += plain[at:at + 1]
+        body += struct.pack("<I", crc32c(body))
+        self.position += len(body)
+        return body
+
+
 def send_segment(payload, opcode=3, queue=0, msn=1, offset=0, ddp_version=1, rdmap_version=1):
     """One untagged segment, the last of its message (RFC 5041 4.3, RFC 5040 4.1)."""
     return struct.pack(">BBIIII", 0x40 | ddp_version, rdmap_version << 6 | opcode, 0, queue, msn,
@@ -118,6 +169,20 @@ def atomic_request(stag, offset, operation=0):
     """An Atomic Request that would add 1 (RFC 7306 5.2)."""
     body = struct.pack(">IIIQQQQQ", operation, 1, stag, offset, 1, 0, 0, 0)
     return send_segment(body, opcode=10, queue=1)
+
+
+def terminate(layer, error_type, code, offender=None):
+    """A Terminate, with the headers of the ULPDU that it is about (RFC 5040 4.8): DDP's, and a Read
+    Request's own when RDMAP complains."""
+    shown, bits = b"", 0
+    if offender is not None:
+        bits = 0xC0
+        tagged = offender[0] & 0x80
+        shown = struct.pack(">H", len(offender)) + offender[:14 if tagged else 18]
+        if layer == 0 and offender[1] & 0x0F == 1:
+            bits, shown = 0xE0, shown + offender[18:18 + 28]
+    control = struct.pack(">BBBB", layer << 4 | error_type, code, bits, 0)
+    return send_segment(control + shown, opcode=TERMINATE_OPCODE, queue=2)
 
 
 def fpdus_until_end(stream):
