@@ -249,14 +249,14 @@ void EndpointImpl::blame_by(const wire::TerminateMessage& message) {
 
 bool EndpointImpl::may_transmit() const {
   if (state_ == EndpointState::kError) return terminate_.has_value();
-  if (state_ == EndpointState::kIdle) return false;
+  if (state_ == EndpointState::kIdle || was_reset()) return false;
   return rtr_due_ || nudge_ == Nudge::kDue || requester_.has_work() || responder_.has_work() ||
          responder_.failure().has_value() || requester_.due_fault().has_value();
 }
 
 std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   if (state_ == EndpointState::kError) return frame_terminate(out);
-  if (state_ == EndpointState::kIdle || holding(now)) return 0;
+  if (state_ == EndpointState::kIdle || was_reset() || holding(now)) return 0;
   Room room{.out = out, .fresh = true, .position = produced_, .max_ulpdu = params_.max_ulpdu};
   while (true) {
     std::size_t bytes = rtr_due_ ? frame_rtr(room) : frame_next(room);
@@ -393,6 +393,7 @@ void EndpointImpl::end(StreamRequest request, WcStatus first_receive) {
   target_.flush(first_receive);
   responder_.clear();
   reader_.discard();
+  if (was_reset()) abandon();
 }
 
 void EndpointImpl::on_stream_end(StreamEnd how, Time now) {
@@ -409,8 +410,12 @@ void EndpointImpl::finish(StreamEnd how) {
     failure_ = reset ? "the peer reset the connection" : "the peer closed the connection";
     end(StreamRequest::kShutdown);
   }
-  if (!reset) return;
-  terminate_.reset();  // there is no stream left to say anything on
+  if (reset) abandon();
+}
+
+/// There is no stream left to say anything on.
+void EndpointImpl::abandon() {
+  terminate_.reset();
   request_ = StreamRequest::kAbort;
 }
 

@@ -76,6 +76,8 @@ class EndpointImpl {
   void blame_by(const wire::TerminateMessage& message);
 
   [[nodiscard]] bool holding(Time now);
+  /// There is no stream to send on, although its last messages may still be received.
+  [[nodiscard]] bool was_reset() const { return stream_end_ == StreamEnd::kReset; }
   [[nodiscard]] std::size_t frame_rtr(const Room& room);
   [[nodiscard]] std::size_t frame_nudge(const Room& room);
   [[nodiscard]] std::size_t frame_next(const Room& room);
@@ -84,6 +86,7 @@ class EndpointImpl {
 
   void raise(model::Violation violation, const Offender* offender);
   void finish(StreamEnd how);
+  void abandon();
   void end(StreamRequest request, model::WcStatus first_receive = model::WcStatus::kFlushError);
 
   CompletionLog log_;

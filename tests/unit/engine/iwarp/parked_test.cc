@@ -240,6 +240,21 @@ TEST(Parked, ADepartedPeersMessagesCanStillBeReceived) {
   }
 }
 
+TEST(Parked, NothingIsSentOnAStreamThatWasReset) {
+  Departed f;
+  f.pair.b.post({.opcode = SendOpcode::kRead, .wr_id = 5, .sges = {at_b(8)}, .remote_addr = kA});
+  f.pair.b.endpoint.on_stream_end(StreamEnd::kReset, f.pair.now);
+  EXPECT_FALSE(f.pair.b.endpoint.may_transmit());
+  EXPECT_TRUE(sim::sent_ulpdus(f.pair.b).empty());
+  f.receive(f.pair.b, 1, at_b(9));  // a violation, of which nobody can be told
+  EXPECT_EQ(f.pair.b.endpoint.state(), EndpointState::kError);
+  EXPECT_FALSE(f.pair.b.endpoint.may_transmit());
+  EXPECT_EQ(f.pair.b.endpoint.stream_request(), StreamRequest::kAbort);
+  ASSERT_EQ(f.pair.b.completions.size(), 2u);
+  EXPECT_EQ(f.pair.b.completions[0].status, WcStatus::kFlushError);
+  EXPECT_EQ(f.pair.b.completions[1].status, WcStatus::kLocalLengthError);
+}
+
 TEST(Parked, NobodyWaitsForEverForADepartedPeer) {
   Departed f;
   f.pair.b.post({.opcode = SendOpcode::kRead, .wr_id = 5, .sges = {at_b(8)}, .remote_addr = kA});
