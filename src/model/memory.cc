@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "model/memory.h"
 
+#include <utility>
+
 namespace airdma::model {
 namespace {
 
 constexpr std::uint32_t kEmpty = 0;
 constexpr std::uint32_t kTombstone = ~0u;
 constexpr std::size_t kFirstCapacity = 64;
+/// The part of a window's key that its owner chooses anew for each binding.
+constexpr std::uint32_t kWindowKeyMask = 0xff;
+constexpr AccessMask kRemote = kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
 
 // Keys are random already; the multiplication only spreads the ones a test chose.
 std::size_t first_slot(std::uint32_t key, std::size_t mask) {
@@ -22,13 +27,21 @@ MemoryTable::MemoryTable() {
 
 MemoryTable::~MemoryTable() = default;
 
-Region* MemoryTable::find(Stag key) const {
+Region* MemoryTable::find_slot(std::uint32_t key) const {
   const Generation& table = *current_.load(std::memory_order_acquire);
-  for (std::size_t i = first_slot(key.value(), table.mask);; i = (i + 1) & table.mask) {
+  for (std::size_t i = first_slot(key, table.mask);; i = (i + 1) & table.mask) {
     const std::uint32_t found = table.slots[i].key.load(std::memory_order_acquire);
     if (found == kEmpty) return nullptr;
-    if (found == key.value()) return table.slots[i].region.load(std::memory_order_acquire);
+    if (found == key) return table.slots[i].region.load(std::memory_order_acquire);
   }
+}
+
+/// A window is in the table once, under the first of its keys, so binding leaves the table alone.
+Region* MemoryTable::find(Stag key) const {
+  if (Region* region = find_slot(key.value())) return region;
+  if ((key.value() & kWindowKeyMask) == kEmpty) return nullptr;
+  Region* window = find_slot(key.value() & ~kWindowKeyMask);
+  return window != nullptr && window->kind != RegionKind::kRegion ? window : nullptr;
 }
 
 bool MemoryTable::insert(Generation& table, std::uint32_t key, Region* region) {
@@ -59,17 +72,36 @@ void MemoryTable::grow() {
   current_.store(generations_.back().get(), std::memory_order_release);
 }
 
+void MemoryTable::add(std::uint32_t key, Region& region) {
+  if ((used_ + 1) * 2 > generations_.back()->mask + 1) grow();
+  region.slot_key = key;
+  if (insert(*generations_.back(), key, &region)) ++used_;
+  ++live_;
+}
+
 bool MemoryTable::publish(Stag key, Region& region) {
   if (key.value() == kEmpty || key.value() == kTombstone || find(key) != nullptr) return false;
-  if ((used_ + 1) * 2 > generations_.back()->mask + 1) grow();
+  region.kind = RegionKind::kRegion;
   region.key.store(key.value(), std::memory_order_release);
-  if (insert(*generations_.back(), key.value(), &region)) ++used_;
-  ++live_;
+  add(key.value(), region);
+  return true;
+}
+
+bool MemoryTable::publish_window(Stag key, Region& window) {
+  const std::uint32_t first = key.value() & ~kWindowKeyMask;
+  if (first == kEmpty || first == (kTombstone & ~kWindowKeyMask)) return false;
+  for (std::uint32_t low = 0; low <= kWindowKeyMask; ++low) {
+    if (find_slot(first | low) != nullptr) return false;
+  }
+  window.last_key = key.value();
+  window.key.store(0, std::memory_order_release);
+  add(first, window);
   return true;
 }
 
 void MemoryTable::retract(Region& region) {
-  const std::uint32_t key = region.key.exchange(0, std::memory_order_seq_cst);
+  region.key.store(0, std::memory_order_seq_cst);
+  const std::uint32_t key = std::exchange(region.slot_key, 0);
   if (key == 0) return;
   Generation& table = *generations_.back();
   for (std::size_t i = first_slot(key, table.mask);; i = (i + 1) & table.mask) {
@@ -94,7 +126,8 @@ void MemoryTable::empty_tombstones(Generation& table, std::size_t last) {
 }
 
 std::expected<Pin, AccessFault> MemoryTable::pin(Stag key, PdId pd, std::uint64_t addr,
-                                                 std::uint64_t length, AccessMask needed) const {
+                                                 std::uint64_t length, AccessMask needed,
+                                                 Qpn qpn) const {
   if (length == 0) return Pin{};
   Region* region = find(key);
   if (region == nullptr) return std::unexpected(AccessFault::kInvalidKey);
@@ -104,6 +137,12 @@ std::expected<Pin, AccessFault> MemoryTable::pin(Stag key, PdId pd, std::uint64_
   Pin pin(region, nullptr);
   if (region->key.load(std::memory_order_seq_cst) != key.value()) {
     return std::unexpected(AccessFault::kInvalidKey);
+  }
+  if (region->kind != RegionKind::kRegion) {
+    if ((needed & kRemote) == 0) return std::unexpected(AccessFault::kInvalidKey);
+    if (region->kind == RegionKind::kWindow2 && region->qpn != qpn) {
+      return std::unexpected(AccessFault::kOtherPd);
+    }
   }
   if (region->pd != pd) return std::unexpected(AccessFault::kOtherPd);
   if ((region->access & needed) != needed) return std::unexpected(AccessFault::kDenied);

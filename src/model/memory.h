@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Registered memory: regions, the table of keys, and the checks every access passes.
+// Registered memory: regions, windows into them, the table of keys, and the checks every access
+// passes.
 // Lookups take no lock and may run on any thread while regions come and go: a reader pins a region
 // before it touches the memory, and deregistration waits until the pins are gone.
 // Access rules: RFC 5040 5.1 and 8.1.1 (STag, tagged offset, bounds, rights, protection domain).
@@ -29,16 +30,45 @@ inline constexpr AccessMask kAccessZeroBased = 1u << 5;
 /// Why an access is refused, in the order the checks are made.
 enum class AccessFault : std::uint8_t { kInvalidKey, kOtherPd, kDenied, kBounds };
 
-/// One registered region. Storage must outlive every table it was published in (regions are
-/// recycled, never unmapped), because a late reader may still look at the counter.
+/// Rights that a window can give.
+inline constexpr AccessMask kWindowAccess =
+    kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic | kAccessZeroBased;
+
+/// A window of type 1 is bound through any queue pair and open to all of its protection domain; one
+/// of type 2 is open only to the queue pair that bound it, and can be invalidated.
+enum class RegionKind : std::uint8_t { kRegion, kWindow1, kWindow2 };
+
+/// One registered region, or a window: then start to access, and qpn, say what it is bound to, and
+/// change only while the key is 0 and nothing is pinned. Storage must outlive every table it was
+/// published in (regions are recycled, never unmapped), because a late reader may still look at the
+/// counter.
 struct Region {
   std::byte* start = nullptr;  // first byte in this process
   std::uint64_t base = 0;      // address a peer or an SGE uses for the first byte
   std::uint64_t length = 0;    // bytes
   PdId pd;
   AccessMask access = 0;
-  std::atomic<std::uint32_t> key{0};   // 0 while not published
+  std::atomic<std::uint32_t> key{0};   // 0 while not published, or not bound
   std::atomic<std::uint32_t> pins{0};  // accesses in progress
+  std::uint32_t slot_key = 0;          // where the table has it; 0: nowhere
+  RegionKind kind = RegionKind::kRegion;
+  std::atomic<std::uint32_t> windows{0};  // of a region: bound to it
+  // Of a window:
+  Qpn qpn{};                   // type 2: the queue pair it is open to
+  std::uint32_t last_key = 0;  // the next one must differ
+  Region* parent = nullptr;    // what it is bound to
+  std::atomic<bool> changing{false};
+};
+
+/// What a window is to be bound to, and by whom.
+struct WindowBind {
+  Stag key;                  // the window's new key: its first 24 bits say which window
+  Stag lkey;                 // of the region
+  std::uint64_t addr = 0;    // in terms of the region
+  std::uint64_t length = 0;  // bytes; 0 unbinds a window of type 1
+  AccessMask access = 0;
+  PdId pd;
+  Qpn qpn;
 };
 
 /// Keeps a region's memory registered while one access runs. Move-only.
@@ -87,6 +117,8 @@ class MemoryTable {
   /// Makes `region` reachable under `key` (chosen at random by the caller; 0 and ~0 are not keys).
   /// False when the key is taken or not allowed: choose another.
   [[nodiscard]] bool publish(Stag key, Region& region);
+  /// The same for a window, which is not bound yet. Its keys are all that begin like `key`.
+  [[nodiscard]] bool publish_window(Stag key, Region& window);
   /// No access begins under the region's key from now on. Wait for idle() before the memory is
   /// given back.
   void retract(Region& region);
@@ -95,11 +127,28 @@ class MemoryTable {
     return region.pins.load(std::memory_order_seq_cst) == 0;
   }
 
+  /// Binds a window. False, with nothing changed, when the rules forbid it: a window of type 2 that
+  /// is bound or would keep its key, another protection domain, a region without kAccessMwBind, a
+  /// range outside of the region, rights that a window or this region cannot give. Any thread.
+  [[nodiscard]] bool bind(const WindowBind& wanted) const;
+  /// Ends the binding of a window of type 2 that `qpn` bound under `key`; false when there is none.
+  [[nodiscard]] bool invalidate(Stag key, PdId pd, Qpn qpn) const;
+  /// Ends the binding of a window of type 2 if `qpn` made it.
+  static void unbind_from(Region& window, Qpn qpn);
+  /// Like retract(), and ends the window's binding. Nothing is in progress when it returns.
+  void retract_window(Region& window);
+  /// No access begins until show(): the region is to be changed. Wait for idle().
+  static void hide(Region& region) { region.key.store(0, std::memory_order_seq_cst); }
+  static void show(Region& region) { region.key.store(region.slot_key, std::memory_order_seq_cst); }
+
   /// Checks an access of `length` bytes at `addr` under `key` on behalf of protection domain `pd`
   /// with the rights `needed`, and pins the region. A zero-length access passes with any key and
-  /// gives an empty pin (data() == nullptr), as the specifications want.
+  /// gives an empty pin (data() == nullptr), as the specifications want. `qpn`: the queue pair over
+  /// which a peer asks; without it windows of type 2 are closed, and without a remote right all
+  /// are.
   [[nodiscard]] std::expected<Pin, AccessFault> pin(Stag key, PdId pd, std::uint64_t addr,
-                                                    std::uint64_t length, AccessMask needed) const;
+                                                    std::uint64_t length, AccessMask needed,
+                                                    Qpn qpn = {}) const;
 
   /// Slots of the table and of the outgrown ones, which stay because late readers may hold them.
   [[nodiscard]] std::size_t total_slots() const {
@@ -120,7 +169,9 @@ class MemoryTable {
     std::unique_ptr<Slot[]> slots;
   };
 
+  [[nodiscard]] Region* find_slot(std::uint32_t key) const;
   [[nodiscard]] Region* find(Stag key) const;
+  void add(std::uint32_t key, Region& region);
   /// True when an empty slot was used, false when a tombstone was.
   static bool insert(Generation& generation, std::uint32_t key, Region* region);
   void empty_tombstones(Generation& generation, std::size_t last);

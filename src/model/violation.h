@@ -54,6 +54,7 @@ enum class Violation : std::uint8_t {
   kReadSinkBuffer,
   kReceiveBuffer,
   kOperation,
+  kMemoryOperation,
   kProgram,
 };
 
@@ -78,7 +79,7 @@ struct ViolationInfo {
 /// Indexed by the violation's value. Events follow what iWARP devices raise: ACCESS_ERR when a peer
 /// (or a wrong buffer of our own) touches memory it may not, REQ_ERR for other mistakes of the
 /// peer, FATAL when this side can go on no more.
-inline constexpr std::array<ViolationInfo, 34> kViolations{{
+inline constexpr std::array<ViolationInfo, 35> kViolations{{
     {Violation::kMpaCrc, 2, 0, 0x02, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kFatal, "an FPDU's CRC is wrong", "RFC 5044 8"},
     {Violation::kMpaMarker, 2, 0, 0x03, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kFatal, "a marker does not point to its FPDU", "RFC 5044 8"},
     {Violation::kSegmentTooShort, 1, 0, 0x00, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, QpEvent::kRequestError, "an FPDU is too short for a DDP header", "RFC 5041 4"},
@@ -112,6 +113,7 @@ inline constexpr std::array<ViolationInfo, 34> kViolations{{
     {Violation::kReadSinkBuffer, 0, 0, 0x00, TerminateHeaders::kNone, WcStatus::kLocalProtectionError, WcStatus::kFlushError, QpEvent::kAccessError, "a READ names a sink it may not write", "RFC 5040 7.2"},
     {Violation::kReceiveBuffer, 0, 0, 0x00, TerminateHeaders::kNone, WcStatus::kLocalProtectionError, WcStatus::kFlushError, QpEvent::kAccessError, "a receive names memory it may not write", "RFC 5040 7.2"},
     {Violation::kOperation, 0, 0, 0x00, TerminateHeaders::kNone, WcStatus::kLocalQpOperationError, WcStatus::kFlushError, QpEvent::kFatal, "a work request cannot be done by this queue pair", "RFC 5040 7.2"},
+    {Violation::kMemoryOperation, 0, 0, 0x00, TerminateHeaders::kNone, WcStatus::kMwBindError, WcStatus::kFlushError, QpEvent::kFatal, "a window cannot be bound so, or a key not be invalidated", "RFC 5040 7.2"},
     {Violation::kProgram, 0, 0, 0x00, TerminateHeaders::kNone, WcStatus::kFlushError, WcStatus::kFlushError, std::nullopt, "the program moved the queue pair to ERR", "RFC 5040 7.2"},
 }};
 // clang-format on

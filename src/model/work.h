@@ -47,9 +47,11 @@ struct SendWqe {
   std::uint16_t sge_count = 0;
   std::uint32_t length = 0;     // payload bytes: sum of the SGEs, or of the inline data
   std::uint32_t immediate = 0;  // as given by the program, network byte order
-  Stag rkey;                    // remote key; for SEND_WITH_INV and LOCAL_INV the key to invalidate
+  Stag rkey;                    // remote key; the key to invalidate; BIND_MW: the window's new one
+  Stag region_lkey;             // BIND_MW: of what the window, from remote_addr on, is bound to
+  std::uint32_t window_access = 0;  // BIND_MW
   std::uint64_t remote_addr = 0;
-  std::uint64_t compare_add = 0;
+  std::uint64_t compare_add = 0;  // BIND_MW: bytes of the window
   std::uint64_t swap = 0;
   Sge* sges = nullptr;
   std::byte* inline_data = nullptr;

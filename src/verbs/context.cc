@@ -34,11 +34,13 @@ void end_objects(State& all, const ibv_context* context) {
   const auto qps = objects_on(all.qps, context);
   const auto srqs = objects_on(all.srqs, context);
   const auto cqs = objects_on(all.cqs, context);
+  const auto mws = objects_on(all.mws, context);
   const auto mrs = objects_on(all.mrs, context);
   lock.unlock();
   for (Qp* qp : qps) tear_down(*qp, false);
   for (Srq* srq : srqs) tear_down(*srq, false);
   for (Cq* cq : cqs) tear_down(*cq, false);
+  for (Mw* mw : mws) tear_down(*mw);
   for (Mr* mr : mrs) tear_down(*mr);
   lock.lock();
   for (Channel* channel : objects_on(all.channels, context)) all.channels.destroy(channel);

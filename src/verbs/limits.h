@@ -17,6 +17,7 @@ inline constexpr int kMaxCompletions = 1 << 20;  // per completion queue
 inline constexpr int kMaxSharedQueues = 1 << 14;
 inline constexpr int kMaxSharedReceives = 1 << 15;  // per shared receive queue
 inline constexpr int kMaxRegions = 1 << 18;
+inline constexpr int kMaxWindows = 1 << 16;
 inline constexpr int kMaxProtectionDomains = 1 << 15;
 /// READs outstanding per connection and direction (the MPA word has room for far more).
 inline constexpr int kMaxReads = 128;

@@ -140,26 +140,134 @@ Result<ibv_mr*> reg_mr_iova2(ibv_pd* pd, void* addr, size_t length, uint64_t iov
   return register_memory(pd, addr, length, iova, access);
 }
 
-void tear_down(Mr& mr) {
-  State& all = state();
-  std::unique_lock lock(all.control);
-  if (mr.closing) return;
+namespace {
+
+/// Waits until no access of the region is in progress, and keeps new ones away. False, with all as
+/// it was, when windows are bound to it. On success the region stays hidden and `mr` closing.
+bool quiesce(Mr& mr, std::unique_lock<std::mutex>& control, bool even_with_windows = false) {
+  model::Region& region = *mr.region;
+  const auto busy = [&] { return !even_with_windows && region.windows.load() != 0; };
+  if (busy()) return false;
   mr.closing = true;
-  all.memory.retract(*mr.region);
-  lock.unlock();
+  model::MemoryTable::hide(region);
+  control.unlock();
   // An access holds its pin for one copy or one system call.
-  while (!model::MemoryTable::idle(*mr.region)) ::sched_yield();
-  lock.lock();
+  while (!model::MemoryTable::idle(region)) ::sched_yield();
+  control.lock();
+  if (!busy()) return true;
+  model::MemoryTable::show(region);  // a window was bound meanwhile
+  mr.closing = false;
+  return false;
+}
+
+void end_region(State& all, Mr& mr) {
+  all.memory.retract(*mr.region);
   all.regions.give_back(mr.region);
   --all.use_of(*mr.pd->context).regions;
   --mr.pd->users;
   all.mrs.destroy(&mr);
 }
 
+}  // namespace
+
+void tear_down(Mr& mr) {
+  State& all = state();
+  std::unique_lock lock(all.control);
+  if (mr.closing) return;
+  quiesce(mr, lock, true);
+  end_region(all, mr);
+}
+
 Status dereg_mr(ibv_mr* handle) {
-  Mr* mr = find_object(handle);
+  if (find_object(handle) == nullptr) return fail(EINVAL);
+  State& all = state();
+  std::unique_lock lock(all.control);
+  Mr* mr = all.mrs.find(handle);
   if (mr == nullptr || mr->closing) return fail(EINVAL);
-  tear_down(*mr);
+  if (!quiesce(*mr, lock)) return fail(EBUSY);
+  end_region(all, *mr);
+  return {};
+}
+
+namespace {
+
+/// What a region becomes.
+struct Change {
+  int flags = 0;
+  void* addr = nullptr;
+  std::size_t length = 0;
+  unsigned rights = 0;
+
+  [[nodiscard]] bool has(int flag) const { return (flags & flag) != 0; }
+};
+
+Result<Change> wanted_change(const Mr& mr, int flags, void* addr, std::size_t length, int access) {
+  constexpr int kKnown =
+      IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  if (flags == 0 || (flags & ~kKnown) != 0) return fail(EINVAL);
+  Change change{flags, mr.pub.addr, mr.pub.length, mr.region->access};
+  if (change.has(IBV_REREG_MR_CHANGE_TRANSLATION)) {
+    if (addr == nullptr || length == 0) return fail(EINVAL);
+    change.addr = addr;
+    change.length = length;
+  }
+  if (change.has(IBV_REREG_MR_CHANGE_ACCESS)) {
+    const auto rights = check_access(static_cast<unsigned>(access));
+    if (!rights) return std::unexpected(rights.error());
+    change.rights = *rights;
+  } else if (access != 0) {
+    return fail(EINVAL);
+  }
+  return change;
+}
+
+void apply(Mr& mr, const Change& change, Pd* pd) {
+  model::Region& region = *mr.region;
+  const bool zero_based = (change.rights & IBV_ACCESS_ZERO_BASED) != 0;
+  const bool was_zero_based = (region.access & IBV_ACCESS_ZERO_BASED) != 0;
+  if (change.has(IBV_REREG_MR_CHANGE_TRANSLATION) || zero_based != was_zero_based) {
+    region.base = zero_based ? 0 : reinterpret_cast<std::uintptr_t>(change.addr);
+  }
+  region.start = static_cast<std::byte*>(change.addr);
+  region.length = change.length;
+  region.access = change.rights;
+  mr.pub.addr = change.addr;
+  mr.pub.length = change.length;
+  if (pd == nullptr) return;
+  --mr.pd->users;
+  ++pd->users;
+  mr.pd = pd;
+  region.pd = pd->id;
+  mr.pub.pd = &pd->pub;
+}
+
+}  // namespace
+
+// The keys stay: devices may change them, and need not. Whatever is refused leaves the region as it
+// was.
+Status rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd_handle, void* addr, size_t length,
+                int access) {
+  if (find_object(handle) == nullptr) return fail(EINVAL);
+  State& all = state();
+  std::unique_lock lock(all.control);
+  Mr* mr = all.mrs.find(handle);
+  if (mr == nullptr || mr->closing) return fail(EINVAL);
+  const auto change = wanted_change(*mr, flags, addr, length, access);
+  if (!change) return std::unexpected(change.error());
+  Pd* pd = nullptr;
+  if (change->has(IBV_REREG_MR_CHANGE_PD)) {
+    pd = all.pds.find(pd_handle);
+    if (pd == nullptr || pd->pub.context != mr->pub.context) return fail(EINVAL);
+  }
+  const bool write = (change->rights & IBV_ACCESS_LOCAL_WRITE) != 0;
+  if (Status usable = check_range(change->addr, change->length, write); !usable) return usable;
+  if (pd != nullptr) ++pd->users;  // it must outlast the wait
+  const bool quiet = quiesce(*mr, lock);
+  if (pd != nullptr) --pd->users;
+  if (!quiet) return fail(EBUSY);
+  apply(*mr, *change, pd);
+  mr->closing = false;
+  model::MemoryTable::show(*mr->region);
   return {};
 }
 

@@ -34,10 +34,10 @@ int check_opcode(std::uint32_t opcode) {
     case IBV_WR_RDMA_READ:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      return 0;
     case IBV_WR_LOCAL_INV:
     case IBV_WR_BIND_MW:
     case IBV_WR_SEND_WITH_INV:
+      return 0;
     case IBV_WR_TSO:
     case IBV_WR_DRIVER1:
       return EOPNOTSUPP;
@@ -62,9 +62,34 @@ void copy_inline(const ibv_sge* from, int count, std::byte* to) {
   }
 }
 
-int check_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t& total) {
+/// Operations on keys, which have no data.
+bool is_local(ibv_wr_opcode opcode) {
+  return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
+}
+
+/// The handles of a BIND_MW, and that the key is one of the window's. The rest is the engine's to
+/// check.
+int check_bind(const ibv_send_wr& wr, ibv_mw_type type) {
+  const Mw* mw = find_object(wr.bind_mw.mw);
+  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
+  if (mw == nullptr || mw->pub.type != type) return EINVAL;
+  if (find_object(info.mr) == nullptr && (info.mr != nullptr || info.length != 0)) return EINVAL;
+  return (wr.bind_mw.rkey ^ mw->region->slot_key) >> 8 == 0 ? 0 : EINVAL;
+}
+
+void fill_bind(const ibv_send_wr& wr, model::SendWqe& wqe) {
+  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
+  wqe.rkey = Stag(wr.bind_mw.rkey);
+  wqe.region_lkey = Stag(info.mr == nullptr ? 0 : info.mr->lkey);
+  wqe.remote_addr = info.addr;
+  wqe.compare_add = info.length;
+  wqe.window_access = info.mw_access_flags;
+}
+
+int check_send(const Qp& qp, const ibv_send_wr& wr, ibv_mw_type window, std::uint64_t& total) {
   if (const int error = check_opcode(raw_value(wr.opcode)); error != 0) return error;
   if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
+  if (is_local(wr.opcode)) return wr.opcode == IBV_WR_BIND_MW ? check_bind(wr, window) : 0;
   if (!sum_lengths(wr.sg_list, wr.num_sge, qp.cap.max_send_sge, total)) return EINVAL;
   if (is_atomic(wr.opcode) && total != kAtomicBytes) return EINVAL;
   if ((wr.send_flags & IBV_SEND_INLINE) == 0) return 0;
@@ -79,10 +104,14 @@ void fill_send(const Qp& qp, const ibv_send_wr& wr, std::uint64_t total, model::
   wqe.signaled = qp.signal_all || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
   wqe.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
   wqe.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
-  wqe.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  wqe.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0 && !is_local(wr.opcode);
   wqe.length = static_cast<std::uint32_t>(total);
   if (carries_immediate(wr.opcode)) wqe.immediate = wr.imm_data;
-  if (is_atomic(wr.opcode)) {
+  if (wr.opcode == IBV_WR_BIND_MW) return fill_bind(wr, wqe);
+  if (wr.opcode == IBV_WR_SEND_WITH_INV || wr.opcode == IBV_WR_LOCAL_INV) {
+    wqe.rkey = Stag(wr.invalidate_rkey);
+    if (wr.opcode == IBV_WR_LOCAL_INV) return;
+  } else if (is_atomic(wr.opcode)) {
     wqe.rkey = Stag(wr.wr.atomic.rkey);
     wqe.remote_addr = wr.wr.atomic.remote_addr;
     wqe.compare_add = wr.wr.atomic.compare_add;
@@ -121,7 +150,9 @@ int refuse(Wr* wr, Wr** bad_wr, int error) {
 }
 
 /// Takes requests from the front of the list; `wr` ends at the first one that was not taken.
-int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken, std::uint64_t& bytes) {
+/// `window`: the type of window that may be bound.
+int take_sends(Qp& qp, ibv_send_wr*& wr, ibv_mw_type window, std::uint32_t& taken,
+               std::uint64_t& bytes) {
   model::SendQueue& queue = qp.runtime->send_queue();
   std::unique_lock lock(qp.runtime->send_lock(), std::try_to_lock);
   if (!lock) {
@@ -133,7 +164,7 @@ int take_sends(Qp& qp, ibv_send_wr*& wr, std::uint32_t& taken, std::uint64_t& by
   int error = 0;
   for (; wr != nullptr; wr = wr->next) {
     std::uint64_t total = 0;
-    error = check_send(qp, *wr, total);
+    error = check_send(qp, *wr, window, total);
     if (error == 0 && taken == room) error = ENOMEM;
     if (error != 0) break;
     fill_send(qp, *wr, total, queue.slot(taken));
@@ -151,7 +182,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   if (qp == nullptr || wr == nullptr) return refuse(wr, bad_wr, EINVAL);
   std::uint32_t taken = 0;
   std::uint64_t bytes = 0;
-  const int error = take_sends(*qp, wr, taken, bytes);
+  const int error = take_sends(*qp, wr, IBV_MW_TYPE_2, taken, bytes);
   if (taken != 0) qp->runtime->sends_posted(taken, bytes);
   return error == 0 ? 0 : refuse(wr, bad_wr, error);
 }
@@ -162,7 +193,7 @@ bool takes_sends(const Qp& qp) noexcept { return may_send(qp.runtime->state()); 
 
 int place_send(const Qp& qp, const ibv_send_wr& wr, model::SendWqe& wqe) noexcept {
   std::uint64_t total = 0;
-  const int error = check_send(qp, wr, total);
+  const int error = check_send(qp, wr, IBV_MW_TYPE_2, total);
   if (error == 0) fill_send(qp, wr, total, wqe);
   return error;
 }
@@ -171,7 +202,7 @@ int place_inline(const Qp& qp, ibv_send_wr& wr, const ibv_data_buf* buffers, std
                  model::SendWqe& wqe) noexcept {
   wr.send_flags |= IBV_SEND_INLINE;
   std::uint64_t total = 0;
-  if (const int error = check_send(qp, wr, total); error != 0) return error;
+  if (const int error = check_send(qp, wr, IBV_MW_TYPE_2, total); error != 0) return error;
   if (count != 0 && buffers == nullptr) return EINVAL;
   for (std::size_t i = 0; i < count; ++i) {
     if (buffers[i].length > qp.cap.max_inline_data - total) return EINVAL;
@@ -185,6 +216,32 @@ int place_inline(const Qp& qp, ibv_send_wr& wr, const ibv_data_buf* buffers, std
     to += buffers[i].length;
   }
   return 0;
+}
+
+/// The window's next key is known at once, so that the program can tell its peer in a SEND.
+Status bind_mw(ibv_qp* handle, ibv_mw* mw_handle, ibv_mw_bind* bind) {
+  Qp* qp = find_object(handle);
+  Mw* mw = find_object(mw_handle);
+  if (qp == nullptr || mw == nullptr || bind == nullptr) return fail(EINVAL);
+  const ibv_mr* mr = bind->bind_info.mr;
+  if ((bind->bind_info.mw_access_flags & ~model::kWindowAccess) != 0) return fail(EINVAL);
+  if (mw->pub.pd != qp->pub.pd || (find_object(mr) != nullptr && mr->pd != qp->pub.pd)) {
+    return fail(EPERM);
+  }
+  const std::uint32_t key = (mw->region->slot_key & ~0xffu) | (ibv_inc_rkey(mw->pub.rkey) & 0xffu);
+  ibv_send_wr wr{};
+  wr.wr_id = bind->wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind->send_flags;
+  wr.bind_mw = {.mw = mw_handle, .rkey = key, .bind_info = bind->bind_info};
+  ibv_send_wr* next = &wr;
+  std::uint32_t taken = 0;
+  std::uint64_t bytes = 0;
+  const int error = take_sends(*qp, next, IBV_MW_TYPE_1, taken, bytes);
+  if (error != 0) return fail(error);
+  mw->pub.rkey = key;
+  qp->runtime->sends_posted(taken, bytes);
+  return {};
 }
 
 }  // namespace airdma::verbs

@@ -65,13 +65,15 @@ void fill(ibv_device_attr& attr, const Device& device) {
   attr.vendor_part_id = kVendorPart;
   attr.max_qp = kMaxQueuePairs;
   attr.max_qp_wr = kMaxWorkRequests;
-  attr.device_cap_flags =
-      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_SRQ_RESIZE;
+  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B |
+                          IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_SRQ_RESIZE;
   attr.max_sge = kMaxSges;
   attr.max_sge_rd = kMaxSges;
   attr.max_cq = kMaxCompletionQueues;
   attr.max_cqe = kMaxCompletions;
   attr.max_mr = kMaxRegions;
+  attr.max_mw = kMaxWindows;
   attr.max_pd = kMaxProtectionDomains;
   attr.max_qp_rd_atom = kMaxReads;
   attr.max_qp_init_rd_atom = kMaxReads;

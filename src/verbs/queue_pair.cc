@@ -197,6 +197,7 @@ void tear_down(Qp& qp, bool wait) {
   --qp.send_cq->users;
   --qp.receive_cq->users;
   if (qp.srq != nullptr) --qp.srq->users;
+  unbind_windows(all, Qpn(qp.pub.qp_num));
   all.qpns.erase(qp.pub.qp_num);
   all.qps.destroy(&qp);
 }

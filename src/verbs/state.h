@@ -48,7 +48,7 @@ struct Pd {
   ibv_pd pub{};
   Context* context = nullptr;
   PdId id;
-  std::uint32_t users = 0;  // regions, queue pairs, shared receive queues
+  std::uint32_t users = 0;  // regions, windows, queue pairs, shared receive queues
 
   ibv_pd* handle() { return &pub; }
 };
@@ -60,6 +60,14 @@ struct Mr {
   bool closing = false;
 
   ibv_mr* handle() { return &pub; }
+};
+
+struct Mw {
+  ibv_mw pub{};
+  Pd* pd = nullptr;
+  model::Region* region = nullptr;
+
+  ibv_mw* handle() { return &pub; }
 };
 
 struct Channel {
@@ -246,6 +254,7 @@ class RegionStore {
 struct DeviceUse {
   int pds = 0;
   int regions = 0;
+  int windows = 0;
   int cqs = 0;
   int srqs = 0;
   int qps = 0;
@@ -256,6 +265,7 @@ struct State {
   ObjectPool<Context> contexts;
   ObjectPool<Pd> pds;
   ObjectPool<Mr> mrs;
+  ObjectPool<Mw> mws;
   ObjectPool<Channel> channels;
   ObjectPool<Cq> cqs;
   ObjectPool<Srq> srqs;
@@ -276,6 +286,7 @@ struct State {
   ObjectPool<Context>& pool(const ibv_context*) { return contexts; }
   ObjectPool<Pd>& pool(const ibv_pd*) { return pds; }
   ObjectPool<Mr>& pool(const ibv_mr*) { return mrs; }
+  ObjectPool<Mw>& pool(const ibv_mw*) { return mws; }
   ObjectPool<Channel>& pool(const ibv_comp_channel*) { return channels; }
   ObjectPool<Cq>& pool(const ibv_cq*) { return cqs; }
   ObjectPool<Srq>& pool(const ibv_srq*) { return srqs; }
@@ -297,6 +308,10 @@ void tear_down(Qp& qp, bool wait);
 void tear_down(Cq& cq, bool wait);
 void tear_down(Srq& srq, bool wait);
 void tear_down(Mr& mr);
+void tear_down(Mw& mw);
+
+/// Ends the bindings that this queue pair made. With `control` held.
+void unbind_windows(State& all, Qpn qpn);
 
 /// Bits from the system's random source, so that neither keys nor numbers can be guessed.
 Result<std::uint32_t> random_bits();

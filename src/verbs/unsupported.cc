@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What this release has no implementation of, answered as by a device without the feature:
-//   memory       reg_dmabuf_mr rereg_mr alloc_null_mr advise_mr, windows (alloc_mw bind_mw
-//                dealloc_mw), device memory (alloc_dm free_dm reg_dm_mr), thread and parent
-//                domains (alloc_td dealloc_td alloc_parent_domain), import_* unimport_*
+//   memory       reg_dmabuf_mr alloc_null_mr advise_mr, device memory (alloc_dm free_dm
+//                reg_dm_mr), thread and parent domains (alloc_td dealloc_td
+//                alloc_parent_domain), import_* unimport_*
 //   completion   modify_cq
 //   queue pairs  open_qp modify_qp_rate_limit query_qp_data_in_order
 //                set_ece query_ece
@@ -28,14 +28,10 @@ std::unexpected<Error> unsupported() { return fail(EOPNOTSUPP); }
 Result<ibv_mr*> reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
   return unsupported();
 }
-Status rereg_mr(ibv_mr*, int, ibv_pd*, void*, size_t, int) { return unsupported(); }
 Result<ibv_mr*> alloc_null_mr(ibv_pd*) { return unsupported(); }
 Status advise_mr(ibv_pd*, ibv_advise_mr_advice, uint32_t, ibv_sge*, uint32_t) {
   return unsupported();
 }
-Result<ibv_mw*> alloc_mw(ibv_pd*, ibv_mw_type) { return unsupported(); }
-Status bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return unsupported(); }
-Status dealloc_mw(ibv_mw*) { return unsupported(); }
 Result<ibv_dm*> alloc_dm(ibv_context*, ibv_alloc_dm_attr*) { return unsupported(); }
 Status free_dm(ibv_dm*) { return unsupported(); }
 Result<ibv_mr*> reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t, size_t, unsigned) { return unsupported(); }

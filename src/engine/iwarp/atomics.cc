@@ -39,15 +39,15 @@ std::uint64_t result(std::uint64_t value, const AtomicRequest& request) {
 
 }  // namespace
 
-std::expected<model::Pin, Violation> pin_atomic(const model::MemoryTable& memory, PdId pd,
+std::expected<model::Pin, Violation> pin_atomic(const model::MemoryTable& memory, PdId pd, Qpn qpn,
                                                 model::AccessMask remote_access,
                                                 const AtomicRequest& request) {
   if (!known(request.operation)) return std::unexpected(Violation::kAtomicOperation);
   if (request.tagged_offset % kAtomicBytes != 0) {
     return std::unexpected(Violation::kAtomicUnaligned);
   }
-  auto pin =
-      memory.pin(request.stag, pd, request.tagged_offset, kAtomicBytes, model::kAccessRemoteAtomic);
+  auto pin = memory.pin(request.stag, pd, request.tagged_offset, kAtomicBytes,
+                        model::kAccessRemoteAtomic, qpn);
   if (!pin) return std::unexpected(read_violation(pin.error()));
   if ((remote_access & model::kAccessRemoteAtomic) == 0) {
     return std::unexpected(Violation::kReadDenied);

@@ -22,7 +22,7 @@ inline constexpr std::size_t kAtomicBytes = 8;
 
 /// The memory that the request names, when the peer may do this there.
 [[nodiscard]] std::expected<model::Pin, model::Violation> pin_atomic(
-    const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
+    const model::MemoryTable& memory, PdId pd, Qpn qpn, model::AccessMask remote_access,
     const wire::AtomicRequest& request);
 
 /// Does the operation on eight aligned bytes in this host's byte order; the value before it, or

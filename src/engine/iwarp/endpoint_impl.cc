@@ -59,9 +59,9 @@ WcStatus refused_status(const wire::TerminateCause& cause) {
 EndpointImpl::EndpointImpl(const EndpointConfig& config, const model::MemoryTable& memory,
                            model::SendQueue& send_queue, model::ReceiveQueue& receive_queue)
     : log_(config.qpn),
-      requester_(memory, config.pd, send_queue, log_),
-      responder_(memory, config.pd, config.remote_access),
-      target_(memory, config.pd, config.remote_access, receive_queue, log_),
+      requester_(memory, config.pd, config.qpn, send_queue, log_),
+      responder_(memory, config.pd, config.qpn, config.remote_access),
+      target_(memory, config.pd, config.qpn, config.remote_access, receive_queue, log_),
       shares_receives_(config.shared_receives != nullptr) {
   if (shares_receives_) target_.share_receives(*config.shared_receives, config.receive_pd);
 }

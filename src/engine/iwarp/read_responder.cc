@@ -35,7 +35,7 @@ std::optional<Violation> ReadResponder::check(const wire::ReadRequest& request) 
     return Violation::kReadOffsetWrap;
   }
   const auto pin = memory_.pin(request.source_stag, pd_, request.source_offset, request.read_bytes,
-                               model::kAccessRemoteRead);
+                               model::kAccessRemoteRead, qpn_);
   if (pin) {
     if ((remote_access_ & model::kAccessRemoteRead) == 0) return Violation::kReadDenied;
     return std::nullopt;
@@ -45,12 +45,12 @@ std::optional<Violation> ReadResponder::check(const wire::ReadRequest& request) 
 
 std::optional<Violation> ReadResponder::check(InboundAtomic& atomic) {
   if (waiting_ == 0) return perform(atomic);
-  const auto pin = pin_atomic(memory_, pd_, remote_access_, atomic.request);
+  const auto pin = pin_atomic(memory_, pd_, qpn_, remote_access_, atomic.request);
   return pin ? std::nullopt : std::optional(pin.error());
 }
 
 std::optional<Violation> ReadResponder::perform(InboundAtomic& atomic) const {
-  const auto pin = pin_atomic(memory_, pd_, remote_access_, atomic.request);
+  const auto pin = pin_atomic(memory_, pd_, qpn_, remote_access_, atomic.request);
   if (!pin) return pin.error();
   atomic.original = perform_atomic(pin->data(), atomic.request);
   return atomic.original ? std::nullopt : std::optional(Violation::kReadDenied);
@@ -103,7 +103,7 @@ std::size_t ReadResponder::frame_read(FpduWriter& writer, const Room& room,
   const auto payload = segment_payload(writer, room, wire::kTaggedHeaderBytes, remaining);
   if (!payload) return 0;
   const auto pin = memory_.pin(request.source_stag, pd_, request.source_offset + offset_, *payload,
-                               model::kAccessRemoteRead);
+                               model::kAccessRemoteRead, qpn_);
   if (!pin) {
     failure_ = Violation::kReadWithdrawn;
     return 0;

@@ -35,8 +35,8 @@ struct InboundRead {
 
 class ReadResponder {
  public:
-  ReadResponder(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access)
-      : memory_(memory), pd_(pd), remote_access_(remote_access) {}
+  ReadResponder(const model::MemoryTable& memory, PdId pd, Qpn qpn, model::AccessMask remote_access)
+      : memory_(memory), pd_(pd), qpn_(qpn), remote_access_(remote_access) {}
 
   void set_remote_access(model::AccessMask access) { remote_access_ = access; }
   /// ird: READs and atomics the peer may have outstanding.
@@ -72,6 +72,7 @@ class ReadResponder {
 
   const model::MemoryTable& memory_;
   PdId pd_;
+  Qpn qpn_;
   model::AccessMask remote_access_;
   BoundedRing<InboundRead> queue_;
   std::size_t waiting_ = 0;  // READs in the queue, and atomics in it that are not done

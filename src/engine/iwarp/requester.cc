@@ -22,6 +22,11 @@ namespace {
 // Limit: more READs in flight than this bring no speed; an agreed ORD above it is not used up.
 constexpr std::uint16_t kMostReads = 1024;
 
+/// Done here and now: nothing of it goes to the peer.
+bool is_local(SendOpcode opcode) {
+  return opcode == SendOpcode::kBindMw || opcode == SendOpcode::kLocalInvalidate;
+}
+
 bool is_write(SendOpcode opcode) {
   return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteWithImm;
 }
@@ -55,9 +60,9 @@ Opcode send_opcode(const SendWqe& wqe) {
 
 }  // namespace
 
-Requester::Requester(const model::MemoryTable& memory, PdId pd, model::SendQueue& queue,
+Requester::Requester(const model::MemoryTable& memory, PdId pd, Qpn qpn, model::SendQueue& queue,
                      CompletionLog& log)
-    : memory_(memory), pd_(pd), queue_(queue), log_(log) {}
+    : memory_(memory), pd_(pd), qpn_(qpn), queue_(queue), log_(log) {}
 
 void Requester::start(std::uint16_t ord, std::size_t max_ulpdu) {
   ord_ = std::min(ord, kMostReads);
@@ -70,9 +75,8 @@ void Requester::start(std::uint16_t ord, std::size_t max_ulpdu) {
 // Starting a WQE.
 
 bool Requester::begin() {
-  if (held_ || next_ == queue_.tail()) return false;
+  if (!perform_local()) return false;
   const SendWqe& wqe = queue_.at(next_);
-  if (wqe.fence && !reads_.empty()) return false;
   switch (wqe.opcode) {
     case SendOpcode::kSend:
     case SendOpcode::kSendWithImm:
@@ -90,6 +94,31 @@ bool Requester::begin() {
       break;
   }
   return refuse(Violation::kOperation);
+}
+
+/// Performs the local operations whose turn it is. True when a request for the peer comes next.
+bool Requester::perform_local() {
+  while (!held_ && next_ != queue_.tail()) {
+    const SendWqe& wqe = queue_.at(next_);
+    if (wqe.fence && !reads_.empty()) return false;
+    if (!is_local(wqe.opcode)) return true;
+    if (!perform_local(wqe)) return refuse(Violation::kMemoryOperation);
+    in_flight(next_) = {};
+    framed(0);
+    complete();
+  }
+  return false;
+}
+
+bool Requester::perform_local(const SendWqe& wqe) const {
+  if (wqe.opcode == SendOpcode::kLocalInvalidate) return memory_.invalidate(wqe.rkey, pd_, qpn_);
+  return memory_.bind({.key = wqe.rkey,
+                       .lkey = wqe.region_lkey,
+                       .addr = wqe.remote_addr,
+                       .length = wqe.compare_add,
+                       .access = wqe.window_access,
+                       .pd = pd_,
+                       .qpn = qpn_});
 }
 
 bool Requester::begin_transfer(const SendWqe& wqe) {

@@ -27,7 +27,8 @@ namespace airdma::iwarp {
 
 class Requester {
  public:
-  Requester(const model::MemoryTable& memory, PdId pd, model::SendQueue& queue, CompletionLog& log);
+  Requester(const model::MemoryTable& memory, PdId pd, Qpn qpn, model::SendQueue& queue,
+            CompletionLog& log);
 
   /// ord: READs and atomics that may be outstanding. max_ulpdu: bytes of the largest ULPDU.
   void start(std::uint16_t ord, std::size_t max_ulpdu);
@@ -107,6 +108,8 @@ class Requester {
   };
 
   [[nodiscard]] bool begin();
+  [[nodiscard]] bool perform_local();
+  [[nodiscard]] bool perform_local(const model::SendWqe& wqe) const;
   [[nodiscard]] bool begin_transfer(const model::SendWqe& wqe);
   [[nodiscard]] bool begin_read(const model::SendWqe& wqe);
   [[nodiscard]] bool begin_atomic(const model::SendWqe& wqe);
@@ -139,6 +142,7 @@ class Requester {
 
   const model::MemoryTable& memory_;
   PdId pd_;
+  Qpn qpn_;
   model::SendQueue& queue_;
   CompletionLog& log_;
 

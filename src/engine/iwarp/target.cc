@@ -36,10 +36,11 @@ Violation write_violation(AccessFault fault) {
 
 }  // namespace
 
-Target::Target(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
+Target::Target(const model::MemoryTable& memory, PdId pd, Qpn qpn, model::AccessMask remote_access,
                model::ReceiveQueue& queue, CompletionLog& log)
     : memory_(memory),
       pd_(pd),
+      qpn_(qpn),
       receive_pd_(pd),
       remote_access_(remote_access),
       queue_(queue),
@@ -51,7 +52,7 @@ Verdict Target::on_write(const SegmentHeader& header, Bytes payload) {
       return Violation::kTaggedOffsetWrap;
     }
     const auto pin = memory_.pin(header.stag, pd_, header.tagged_offset, payload.size(),
-                                 model::kAccessRemoteWrite);
+                                 model::kAccessRemoteWrite, qpn_);
     if (!pin) return write_violation(pin.error());
     if ((remote_access_ & model::kAccessRemoteWrite) == 0) return Violation::kWriteDenied;
     if (!copy_to_program(pin->data(), payload)) return Violation::kWriteDenied;
@@ -106,8 +107,6 @@ Verdict Target::deliver(const UntaggedSegment& segment) {
 Verdict Target::on_send(const SegmentHeader& header, const OpcodeInfo& opcode, Bytes payload) {
   if (message_.active && opcode.opcode != message_.opcode) return Violation::kUnexpectedOpcode;
   if (header.message_offset != message_.received) return Violation::kUntaggedOffset;
-  // Memory regions cannot be invalidated by a peer, and nothing else has an STag.
-  if (opcode.invalidates) return Violation::kCannotInvalidate;
   if (!have_receive()) return Verdict::stall();
   const ReceiveWqe& wqe = queue_.at(queue_.head());
   if (payload.size() > wqe.length - message_.received) return Violation::kUntaggedTooLong;
@@ -116,7 +115,12 @@ Verdict Target::on_send(const SegmentHeader& header, const OpcodeInfo& opcode, B
   message_.opcode = opcode.opcode;
   message_.received += static_cast<std::uint32_t>(payload.size());
   payload_received_ += payload.size();
-  if (header.last) message_done(opcode);
+  if (!header.last) return {};
+  // Only windows of type 2 can be invalidated, and only by the peer they are open to.
+  if (opcode.invalidates && !memory_.invalidate(header.invalidate_stag, pd_, qpn_)) {
+    return Violation::kCannotInvalidate;
+  }
+  message_done(header, opcode);
   return {};
 }
 
@@ -140,14 +144,20 @@ bool Target::scatter(const ReceiveWqe& wqe, Bytes payload) {
   return true;
 }
 
-void Target::message_done(const OpcodeInfo& opcode) {
+void Target::message_done(const SegmentHeader& header, const OpcodeInfo& opcode) {
+  std::uint32_t immediate = send_immediate_.value_or(0);
+  std::uint32_t flags = send_immediate_ ? model::kWcWithImmediate : 0;
+  if (opcode.invalidates) {  // verbs have one place for the two
+    immediate = header.invalidate_stag.value();
+    flags = model::kWcWithInvalidate;
+  }
   log_.add({.wr_id = queue_.at(queue_.head()).wr_id,
             .opcode = WcOpcode::kReceive,
             .receive = true,
             .solicited = opcode.solicited,
             .byte_len = message_.received,
-            .immediate = send_immediate_.value_or(0),
-            .flags = send_immediate_ ? model::kWcWithImmediate : 0});
+            .immediate = immediate,
+            .flags = flags});
   queue_.retire();
   expected_msn_ = wire::next(expected_msn_);
   message_ = {};

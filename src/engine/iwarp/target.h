@@ -21,7 +21,7 @@ namespace airdma::iwarp {
 
 class Target {
  public:
-  Target(const model::MemoryTable& memory, PdId pd, model::AccessMask remote_access,
+  Target(const model::MemoryTable& memory, PdId pd, Qpn qpn, model::AccessMask remote_access,
          model::ReceiveQueue& queue, CompletionLog& log);
 
   /// Receives come from here, one at a time into the queue when a message needs one; their
@@ -73,10 +73,11 @@ class Target {
     return !queue_.empty() || (shared_ != nullptr && shared_->take(queue_));
   }
   [[nodiscard]] bool scatter(const model::ReceiveWqe& wqe, Bytes payload);
-  void message_done(const wire::OpcodeInfo& opcode);
+  void message_done(const wire::SegmentHeader& header, const wire::OpcodeInfo& opcode);
 
   const model::MemoryTable& memory_;
   PdId pd_;
+  Qpn qpn_;
   PdId receive_pd_;
   model::AccessMask remote_access_;
   model::ReceiveQueue& queue_;

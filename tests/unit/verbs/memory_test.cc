@@ -162,6 +162,58 @@ TEST_F(MemoryTest, DeregistrationWaitsForAccessesInProgress) {
   EXPECT_TRUE(released_before_return);
 }
 
+TEST_F(MemoryTest, ReregistrationChangesWhatItIsAskedTo) {
+  const auto addr = reinterpret_cast<std::uintptr_t>(buffer_);
+  ibv_mr* mr = *reg_mr(pd_, buffer_, 64, 0);
+  const Stag key(mr->lkey);
+  const auto may = [&](ibv_pd* pd, std::size_t offset, model::AccessMask access) {
+    return state().memory.pin(key, find_object(pd)->id, addr + offset, 1, access).has_value();
+  };
+  EXPECT_FALSE(may(pd_, 64, 0));
+  ASSERT_EQ(error_of(rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, buffer_, 128, 0)), 0);
+  EXPECT_EQ(mr->length, 128u);
+  EXPECT_TRUE(may(pd_, 127, 0));
+  EXPECT_FALSE(may(pd_, 0, IBV_ACCESS_LOCAL_WRITE));
+  ASSERT_EQ(error_of(rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                              IBV_ACCESS_LOCAL_WRITE)),
+            0);
+  EXPECT_TRUE(may(pd_, 127, IBV_ACCESS_LOCAL_WRITE));
+  ibv_pd* other = *alloc_pd(context_);
+  ASSERT_EQ(error_of(rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0)), 0);
+  EXPECT_EQ(mr->pd, other);
+  EXPECT_TRUE(may(other, 0, 0));
+  EXPECT_FALSE(may(pd_, 0, 0));
+  EXPECT_EQ(error_of(dealloc_pd(other)), EBUSY);
+  constexpr int kAll =
+      IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  ASSERT_EQ(error_of(rereg_mr(mr, kAll, pd_, buffer_ + 64, 64, IBV_ACCESS_REMOTE_READ)), 0);
+  EXPECT_TRUE(may(pd_, 64, IBV_ACCESS_REMOTE_READ));
+  EXPECT_FALSE(may(pd_, 63, 0));
+  EXPECT_EQ(error_of(dealloc_pd(other)), 0);
+}
+
+TEST_F(MemoryTest, RefusedReregistrationChangesNothing) {
+  ibv_mr* mr = *reg_mr(pd_, buffer_, 64, IBV_ACCESS_REMOTE_READ);
+  const auto refused = [&](int flags, ibv_pd* pd, void* addr, std::size_t length, int access) {
+    return error_of(rereg_mr(mr, flags, pd, addr, length, access));
+  };
+  Pages nothing(4096, PROT_NONE);
+  EXPECT_EQ(refused(0, nullptr, nullptr, 0, 0), EINVAL);
+  EXPECT_EQ(refused(1 << 6, nullptr, nullptr, 0, 0), EINVAL);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, buffer_, 0, 0), EINVAL);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 64, 0), EINVAL);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nothing.start, 64, 0), EFAULT);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, buffer_, 64, 1), EINVAL);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0), EINVAL);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE),
+            EINVAL);
+  EXPECT_EQ(refused(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 1 << 15), EINVAL);
+  EXPECT_EQ(mr->length, 64u);
+  EXPECT_TRUE(state().memory.pin(Stag(mr->lkey), find_object(pd_)->id,
+                                 reinterpret_cast<std::uintptr_t>(buffer_), 64,
+                                 IBV_ACCESS_REMOTE_READ));
+}
+
 TEST_F(MemoryTest, PdIsBusyWithARegion) {
   ibv_mr* mr = *reg_mr(pd_, buffer_, 64, 0);
   EXPECT_EQ(error_of(dealloc_pd(pd_)), EBUSY);

@@ -418,7 +418,7 @@ TEST(Violation, LocalMistakesCompleteInTurn) {
        SendOpcode::kFetchAdd,
        {{kBase, 8, kReadOnly}},
        Violation::kReadSinkBuffer},
-      {"local invalidate", SendOpcode::kLocalInvalidate, {}, Violation::kOperation},
+      {"local invalidate", SendOpcode::kLocalInvalidate, {}, Violation::kMemoryOperation},
   };
   for (const LocalCase& c : local) {
     SCOPED_TRACE(c.name);
