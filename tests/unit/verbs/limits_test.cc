@@ -57,6 +57,11 @@ TEST_F(LimitsTest, Regions) {
   EXPECT_EQ(make_all(make, dereg_mr), limits_.max_mr - before_.regions);
 }
 
+TEST_F(LimitsTest, Windows) {
+  const auto make = [&] { return alloc_mw(pd_, IBV_MW_TYPE_2); };
+  EXPECT_EQ(make_all(make, dealloc_mw), limits_.max_mw - before_.windows);
+}
+
 TEST_F(LimitsTest, CompletionQueues) {
   const auto make = [&] { return create_cq(context_, 1, nullptr, nullptr, 0); };
   EXPECT_EQ(make_all(make, destroy_cq), limits_.max_cq - before_.cqs);
