@@ -39,6 +39,7 @@ constexpr int kIdleFlushTicks = 50;
 constexpr int kBatch = 64;
 // How long the thread sleeps at a time when it has lost its descriptors.
 constexpr Duration kBlindPause = std::chrono::milliseconds(10);
+constexpr std::uint32_t kStreamEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 constexpr WatchId kWakeId = 1;
 constexpr WatchId kStreamSetId = 2;
 constexpr WatchId kFirstId = 16;
@@ -59,6 +60,7 @@ struct ProgressState {
     std::shared_ptr<Pollable> target;
     Time deadline = Time::max();
     bool queued = false;  // in `unfinished`
+    bool away = false;    // a stream, in its set no more: a thread that polls looks after it
   };
 
   Progress progress;
@@ -73,6 +75,7 @@ struct ProgressState {
   std::multimap<Time, WatchId> deadlines;
   std::vector<std::function<void()>> tasks;
   std::vector<WatchId> unfinished;
+  std::vector<WatchId> away;  // the entries that say so
   WatchId next_id = kFirstId;
   std::vector<std::weak_ptr<Pollable>> held;  // to be flushed
   bool flushing = false;                      // the thread looks at `held` every kFlushTick
@@ -105,6 +108,8 @@ struct ProgressState {
   void update_flushing();
   void flush_held(bool overdue);
   void watch_stream_set(bool on);
+  bool watch_again(Entry& entry, WatchId id);
+  void recheck_streams(bool all);
   Duration time_to_sleep();
   void wait_and_dispatch(Duration timeout);
   static void pause_blindly(Duration timeout);
@@ -199,9 +204,8 @@ Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, boo
     entries.emplace(id, Entry{fd, stream, std::move(target)});
   }
   if (fd == Progress::kNoDescriptor) return id;
-  const auto status =
-      stream ? add_to_set(stream_set.get(), fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, id)
-             : add_to_set(control_set.get(), fd, 0, id);
+  const auto status = stream ? add_to_set(stream_set.get(), fd, kStreamEvents, id)
+                             : add_to_set(control_set.get(), fd, 0, id);
   if (status) return id;
   std::lock_guard lock(mutex);
   entries.erase(id);
@@ -251,7 +255,9 @@ void Progress::remove(WatchId id) {
   if (found == state_.entries.end()) return;
   state_.remove_deadline(id, found->second);
   const int set = found->second.stream ? state_.stream_set.get() : state_.control_set.get();
-  if (found->second.fd != kNoDescriptor) {
+  if (found->second.away) {
+    std::erase(state_.away, id);
+  } else if (found->second.fd != kNoDescriptor) {
     ::epoll_ctl(set, EPOLL_CTL_DEL, found->second.fd, nullptr);
   }
   last_reference = std::move(found->second.target);
@@ -292,6 +298,60 @@ void Progress::note_empty_poll(std::uint32_t in_a_row) {
 void Progress::note_poll_end() {
   if (!state_.delegated.load(std::memory_order_relaxed)) return;
   if (state_.delegated.exchange(false)) state_.wake();
+}
+
+bool Progress::delegated() const { return state_.delegated.load(std::memory_order_relaxed); }
+
+bool Progress::leave_to_poller(WatchId id) {
+  std::lock_guard lock(state_.mutex);
+  // Under the lock: who takes the streams back clears this first and takes the lock then, so it
+  // finds every stream that was left before.
+  if (!state_.delegated.load(std::memory_order_acquire)) return false;
+  const auto found = state_.entries.find(id);
+  if (found == state_.entries.end()) return false;
+  if (found->second.away) return true;
+  ::epoll_ctl(state_.stream_set.get(), EPOLL_CTL_DEL, found->second.fd, nullptr);
+  found->second.away = true;
+  state_.away.push_back(id);
+  return true;
+}
+
+void Progress::watch_again(WatchId id) {
+  std::shared_ptr<Pollable> target;
+  {
+    std::lock_guard lock(state_.mutex);
+    const auto found = state_.entries.find(id);
+    if (found == state_.entries.end() || !state_.watch_again(found->second, id)) return;
+    target = found->second.target;
+  }
+  target->on_watched_again();
+}
+
+// With the lock. Being added anew, the descriptor reports what it is ready for at once: nothing
+// that came in between is missed.
+bool ProgressState::watch_again(Entry& entry, WatchId id) {
+  if (!entry.away) return false;
+  const auto status = add_to_set(stream_set.get(), entry.fd, kStreamEvents, id);
+  // For want of memory it is tried again. What else fails is for ever: a descriptor that the
+  // program has closed.
+  if (!status && (status.error().code == ENOMEM || status.error().code == ENOSPC)) return false;
+  entry.away = false;
+  std::erase(away, id);
+  return true;
+}
+
+// Watches again what was left to threads that poll and is polled no more, or all of it.
+void ProgressState::recheck_streams(bool all) {
+  std::vector<WatchId> batch;
+  {
+    std::lock_guard lock(mutex);
+    if (away.empty()) return;
+    batch = away;
+  }
+  for (const WatchId id : batch) {
+    const auto target = target_of(id);
+    if (target && (all || !target->still_polled())) progress.watch_again(id);
+  }
 }
 
 void Progress::serve_ready_streams() {
@@ -347,6 +407,7 @@ void ProgressState::update_delegation() {
   if (!delegated.load(std::memory_order_acquire)) {
     tick = kFirstTick;
     watch_stream_set(true);
+    recheck_streams(true);
     return;
   }
   const std::uint64_t polls = empty_polls.load(std::memory_order_relaxed);
@@ -355,8 +416,10 @@ void ProgressState::update_delegation() {
     delegated.store(false, std::memory_order_release);
     tick = kFirstTick;
     watch_stream_set(true);
+    recheck_streams(true);
     return;
   }
+  if (!first_look) recheck_streams(false);
   const Time now = Progress::now();
   if (first_look) delegated_at = now;
   tick = std::clamp((now - delegated_at) / kTickShare, kFirstTick, kLongestTick);
@@ -417,7 +480,7 @@ Duration ProgressState::time_to_sleep() {
   const bool busy = !tasks.empty() || (stream_set_watched && !unfinished.empty());
   const Time now = Progress::now();
   if (busy) until = now;
-  if (!stream_set_watched) until = std::min(until, now + tick);
+  if (!stream_set_watched || !away.empty()) until = std::min(until, now + tick);
   if (flushing) until = std::min(until, next_flush);
   sleeping_until = until;
   if (until == Time::max()) return Duration::max();

@@ -6,8 +6,8 @@
 // other set's descriptor; only the progress thread waits on it. The stream set holds the sockets of
 // queue pairs, edge-triggered; any thread may take events from it. While threads poll completion
 // queues they serve the streams themselves, and the progress thread leaves the stream set alone
-// ("delegated"): it looks every 50-200 us whether they still poll, and takes the streams back when
-// they do not.
+// ("delegated"): it looks now and then whether they still poll, and takes the streams back when
+// they do not. A stream whose socket a thread asks at each poll is not even in the set meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,11 @@ class Pollable {
   /// What was held back is to go out now (see flush_later). Any thread; `overdue` when the progress
   /// thread had to do it.
   virtual void on_flush([[maybe_unused]] bool overdue) {}
+  /// Whether a thread has polled the descriptor itself since the last call: asked of streams that
+  /// were left to such threads. On the progress thread.
+  virtual bool still_polled() { return false; }
+  /// Such a stream is watched again.
+  virtual void on_watched_again() {}
 
  protected:
   ~Pollable() = default;
@@ -80,6 +85,13 @@ class Progress {
   // For threads that poll.
   /// An unsuccessful poll. After some in a row the calling thread's streams are its own.
   void note_empty_poll(std::uint32_t in_a_row);
+  [[nodiscard]] bool delegated() const;
+  /// Stops watching a stream that its thread asks itself at every poll, so that arrivals cost the
+  /// sender nothing but themselves. It is watched again, and told so, when still_polled() denies
+  /// it, when nobody polls any more, or by watch_again(). False when nobody polls.
+  bool leave_to_poller(WatchId id);
+  /// Reports what is ready by then, too.
+  void watch_again(WatchId id);
   /// The program is about to sleep: the progress thread takes the streams back now.
   void note_poll_end();
   /// Takes ready streams, and those left unfinished, and serves them on this thread.

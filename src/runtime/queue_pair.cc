@@ -147,6 +147,7 @@ Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& 
     }
     progress_ = *progress;
     watch_ = *watch;
+    left_to_poller_.store(false, std::memory_order_relaxed);
     socket_ = std::move(socket);
     tap_ = std::move(tap);
     stream_observer_ = std::move(observer);

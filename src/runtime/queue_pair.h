@@ -129,6 +129,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
   void on_flush(bool overdue) override;
+  bool still_polled() override { return polled_.exchange(false, std::memory_order_relaxed); }
+  void on_watched_again() override { left_to_poller_.store(false, std::memory_order_relaxed); }
 
  private:
   /// What a thread wants done; marks for the thread that holds the transport.
@@ -176,6 +178,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   [[nodiscard]] bool may_receive() const {
     return socket_ && !receive_ended_ && endpoint_->wants_input();
   }
+  void leave_to_poller();
   void receive_ended(int error);
   void transmit();
   bool flush_backlog();
@@ -219,6 +222,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> stalled_{false};  // messages wait in the endpoint for receives
   bool paused_ = false;               // so many that nothing is read meanwhile
+  std::atomic<bool> polled_{false};   // since still_polled()
+  std::atomic<bool> left_to_poller_{false};
   SharedReceiveQueue::Waiter shared_wait_{*this};
   std::unique_ptr<iwarp::Endpoint> endpoint_;
 

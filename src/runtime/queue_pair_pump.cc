@@ -64,6 +64,7 @@ void QueuePair::drive_polling() {
   {
     const std::unique_lock lock(transport_lock_, std::try_to_lock);
     if (!lock) return;
+    leave_to_poller();
     const Received first = may_receive() ? receive_once() : Received::kNothing;
     const bool idle = first == Received::kNothing && !receive_ended_ && !input_.is_open() &&
                       backlog_begin_ == backlog_end_ && !endpoint_->may_transmit();
@@ -74,6 +75,17 @@ void QueuePair::drive_polling() {
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (pending_.load(std::memory_order_relaxed) != 0) drive(0);
+}
+
+// What is asked at each poll need not be watched; but a stream that is not read may only hear of
+// its end by an event.
+void QueuePair::leave_to_poller() {
+  if (!polled_.load(std::memory_order_relaxed)) polled_.store(true, std::memory_order_relaxed);
+  if (left_to_poller_.load(std::memory_order_relaxed) || !may_receive()) return;
+  if (!progress_->delegated()) return;
+  // Set first, for the progress thread may end it at once.
+  left_to_poller_.store(true, std::memory_order_relaxed);
+  if (!progress_->leave_to_poller(watch_)) left_to_poller_.store(false, std::memory_order_relaxed);
 }
 
 void QueuePair::on_ready(std::uint32_t events) {
@@ -361,6 +373,7 @@ void QueuePair::update_pause() {
     if (endpoint_->stream_request() == iwarp::StreamRequest::kKeep) linger_until_ = Time::max();
     pending_.fetch_or(kReceive, std::memory_order_relaxed);
   }
+  if (paused && left_to_poller_.load(std::memory_order_relaxed)) progress_->watch_again(watch_);
   if (paused && hung_up_) on_hang_up();
 }
 
