@@ -102,7 +102,13 @@ TEST(Progress, ServesStreamsWhetherSomebodyPollsOrNot) {
 // In a process of its own, which then behaves like a daemon that closes every descriptor.
 [[noreturn]] void close_everything_and_rest() {
   Progress* progress = *Progress::start();
-  ::close_range(3, ~0u, 0);
+  // While the thread is awake: one that sleeps in a set that is closed hears of nothing any more.
+  std::promise<void> closed;
+  progress->defer([&] {
+    ::close_range(3, ~0u, 0);
+    closed.set_value();
+  });
+  closed.get_future().wait();
   const timespec rest{0, 300'000'000};
   timespec before{};
   timespec after{};
