@@ -47,7 +47,7 @@ def few_descriptors_server(run):
     serving = limited(run, "serve", port)
     run.programs.wait_listening(serving.program, port)
     many = Crowd(run, "connect", port, COUNT)
-    last = many.reaches("some connections", established=20, messages=400)
+    last = many.reaches("some connections", established=10, messages=400)
     # So that there is nothing to do but to accept, which it cannot.
     serving.say("hush")
     many.say("hush")
