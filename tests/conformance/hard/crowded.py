@@ -96,7 +96,8 @@ def all_right(state):
 
 @case("hard.crowd.killed_client", sanitized=True, timeout_s=120)
 def killed_client(run):
-    """Twice, so that what the first kill left behind would show in the second."""
+    """Twice, so that what the first kill left behind would show in the second. Kept buffers are
+    4 MB at most; a connection lost would be 100 times 256 kB."""
     serving, port = server(run)
     for number in (1, 2):
         client = loaded(run, port, serving, COUNT, number * COUNT)
@@ -114,7 +115,7 @@ def killed_client(run):
         return last[:2] <= settled[:2] and last[0] <= settled[0]
 
     wait_until(same, run.programs.seconds(10), "descriptors and threads as after the first kill")
-    if last[2] > settled[2] + 4096 and not run.sanitized:
+    if last[2] > settled[2] + 8192 and not run.sanitized:
         raise Failure(f"{last[2]} kB resident, {settled[2]} after the first kill")
     serving.end()
 
