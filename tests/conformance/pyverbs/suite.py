@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""suite.py FOLDER [ARGUMENTS]: runs rdma-core's tests (unpacked in FOLDER/tests) on an iWARP device.
+
+Two things of the suite are answered here, because an iWARP device without a kernel cannot:
+- the network interface of the device, which the suite looks up in sysfs;
+- connecting two queue pairs by their numbers and GIDs. iWARP has no such thing, its connections are
+  rdma_cm's. Both queue pairs are in this process, so they are connected through rdma_cm, each named
+  by its number, and the test then runs its traffic over them.
+Everything else is the suite's own. Each test's outcome is one line: "name: ok", "name: skipped: why".
+"""
+import json
+import socket
+import subprocess
+import sys
+import unittest
+
+folder = sys.argv.pop(1)
+sys.path[:0] = [folder, f"{folder}/tests"]
+
+from args_parser import parser  # noqa: E402
+
+parser.parse_args()
+
+import pyverbs.cm_enums as ce  # noqa: E402
+from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam  # noqa: E402
+import tests  # noqa: E402
+import tests.base as base  # noqa: E402
+
+PREFIX = "iwarp_"
+DEPTH = 8
+
+
+def interface_address(interface):
+    """Its first address, IPv4 where there is one, and its MAC address."""
+    shown = json.loads(subprocess.check_output(["ip", "-j", "addr", "show", interface]))[0]
+    return shown["addr_info"][0]["local"], shown["address"]
+
+
+def get_ip_mac(self, dev, port, idx):
+    self.args.append([dev, port, idx, *interface_address(dev[len(PREFIX):])])
+
+
+base.RDMATestCase._get_ip_mac = get_ip_mac
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+class Link:
+    """A connection of two queue pairs of this process. The ids live as long as their owner."""
+
+    def __init__(self, address, first, second):
+        port = free_port()
+        self.passive_events, self.active_events = CMEventChannel(), CMEventChannel()
+        self.listener = CMID(creator=self.passive_events, port_space=ce.RDMA_PS_TCP)
+        self.listener.bind_addr(AddrInfo(src=address, src_service=port,
+                                         port_space=ce.RDMA_PS_TCP, flags=ce.RAI_PASSIVE))
+        self.listener.listen()
+        self.active = CMID(creator=self.active_events, port_space=ce.RDMA_PS_TCP)
+        self.active.resolve_addr(AddrInfo(src=address, dst=address, dst_service=port,
+                                          port_space=ce.RDMA_PS_TCP))
+        self.expect(self.active_events, ce.RDMA_CM_EVENT_ADDR_RESOLVED)
+        self.active.resolve_route()
+        self.expect(self.active_events, ce.RDMA_CM_EVENT_ROUTE_RESOLVED)
+        self.active.connect(self.parameters(first))
+        request = CMEvent(self.passive_events)
+        self.accepted = CMID(creator=request, listen_id=self.listener)
+        request.ack_cm_event()
+        self.accepted.accept(self.parameters(second))
+        if self.expect(self.active_events, ce.RDMA_CM_EVENT_CONNECT_RESPONSE,
+                       ce.RDMA_CM_EVENT_ESTABLISHED) == ce.RDMA_CM_EVENT_CONNECT_RESPONSE:
+            self.active.establish()
+        self.expect(self.passive_events, ce.RDMA_CM_EVENT_ESTABLISHED)
+
+    @staticmethod
+    def parameters(number):
+        return ConnParam(resources=DEPTH, depth=DEPTH, qp_num=number)
+
+    @staticmethod
+    def expect(channel, *types):
+        event = CMEvent(channel)
+        kind, text = event.event_type, event.event_str()
+        event.ack_cm_event()
+        if kind not in types:
+            raise AssertionError(f"connecting the queue pairs: {text}")
+        return kind
+
+
+# Queue pairs whose owner has asked for the connection and whose peer has not yet: number -> peer's.
+waiting = {}
+
+
+def to_rts(self):
+    address = interface_address(self.dev_name[len(PREFIX):])[0]
+    self.links = getattr(self, "links", [])
+    for own, peer in zip(self.qps_num, self.rqps_num):
+        if waiting.pop(peer, None) == own:
+            self.links.append(Link(address, peer, own))
+        else:
+            waiting[own] = peer
+
+
+base.RCResources.to_rts = to_rts
+
+
+class Lines(unittest.TextTestResult):
+    """One line per test, for whoever reads the reasons."""
+
+    def line(self, test, outcome):
+        print(f"{test.id()}: {outcome}", flush=True)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.line(test, "ok")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.line(test, f"skipped: {reason}")
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.line(test, f"ERROR: {err[1]}")
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.line(test, f"FAILED: {err[1]}")
+
+
+unittest.main(module=tests, testRunner=unittest.TextTestRunner(resultclass=Lines, verbosity=0))
