@@ -73,6 +73,7 @@ void running(Id& id, const Depths& depths) {
   id.passive.reset();
   id.state = IdState::kConnected;
   verbs::note_read_limits(id.qp(), depths.initiator_depth, depths.responder_resources);
+  if (id.ack_timeout) verbs::note_timeout(id.qp(), *id.ack_timeout);
   verbs::sync_state(id.qp());
 }
 

@@ -64,11 +64,14 @@ Status set_family_only(Id& id, const void* optval, size_t optlen) {
   return {};
 }
 
-/// InfiniBand's acknowledgement timeout: TCP has its own, so the value is only checked.
-Status set_ack_timeout(const Id& id, const void* optval, size_t optlen) {
+/// InfiniBand's acknowledgement timeout: TCP has its own, so the value is only shown by the queue
+/// pair of the connection.
+Status set_ack_timeout(Id& id, const void* optval, size_t optlen) {
   auto value = value_of<std::uint8_t>(optval, optlen);
   if (!value) return std::unexpected(value.error());
-  return id.datagram() ? fail(EINVAL) : Status{};
+  if (id.datagram()) return fail(EINVAL);
+  id.ack_timeout = *value;
+  return {};
 }
 
 Status set_id_option(Id& id, int optname, const void* optval, size_t optlen) {

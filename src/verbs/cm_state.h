@@ -136,6 +136,7 @@ struct Id {
 
   io::TcpSocket socket;  // bound, until it listens or connects
   io::SocketOptions options;
+  std::optional<std::uint8_t> ack_timeout;  // shown as the queue pair's, and no more
 
   // Listeners.
   std::shared_ptr<runtime::Listener> listener;

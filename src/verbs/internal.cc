@@ -50,6 +50,13 @@ void note_read_limits(ibv_qp* handle, std::uint8_t max_rd_atomic, std::uint8_t m
   });
 }
 
+void note_timeout(ibv_qp* handle, std::uint8_t timeout) {
+  with_queue_pair(handle, [&](Qp& qp) {
+    std::lock_guard lock(qp.attributes_mutex);
+    qp.attributes.timeout = timeout;
+  });
+}
+
 void sync_state(ibv_qp* handle) {
   with_queue_pair(handle, [&](Qp& qp) {
     std::lock_guard lock(qp.attributes_mutex);

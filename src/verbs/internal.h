@@ -26,6 +26,8 @@ ibv_qp* queue_pair_with(std::uint32_t number, const ibv_device* device);
 Status init_queue_pair(ibv_qp* qp, model::AccessMask remote_access);
 /// READs that connection setup agreed on, for ibv_query_qp: outstanding at the peer, and here.
 void note_read_limits(ibv_qp* qp, std::uint8_t max_rd_atomic, std::uint8_t max_dest_rd_atomic);
+/// What query_qp() shows as the acknowledgement timeout.
+void note_timeout(ibv_qp* qp, std::uint8_t timeout);
 /// Brings `qp->state`, which programs read, up to date after the connection moved the queue pair.
 void sync_state(ibv_qp* qp);
 

@@ -196,7 +196,10 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
     qp->runtime->set_remote_access(attr->qp_access_flags & kPeerRights);
   }
-  if (moves) qp->pub.state = attr->qp_state;
+  if (moves) {
+    qp->pub.state = attr->qp_state;
+    qp->moved = true;
+  }
   return {};
 }
 
@@ -209,6 +212,9 @@ Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_a
     attr->qp_state = static_cast<ibv_qp_state>(qp->runtime->state());
     qp->pub.state = attr->qp_state;
     fill_connected(*qp, *attr);
+    // iWARP's queue pairs are made in a state Idle, which its devices call INIT when asked, and for
+    // which programs (pyverbs) look in those of an RNIC.
+    if (!qp->moved && attr->qp_state == IBV_QPS_RESET) attr->qp_state = IBV_QPS_INIT;
   }
   attr->cur_qp_state = attr->qp_state;
   attr->cap = qp->cap;

@@ -224,6 +224,7 @@ struct Qp {
   // Attributes the program set since RESET.
   std::mutex attributes_mutex;
   ibv_qp_attr attributes{};
+  bool moved = false;  // by the program, ever
   // Under the object's gate:
   EventLedger async_events;
   bool closing = false;

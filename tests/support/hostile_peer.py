@@ -260,6 +260,48 @@ class HostilePeer:
         size = self.dice.choice([0, 1, 7, 9, 64])
         return [untagged(IMMEDIATE, 0, c.msn, 0, self.dice.randbytes(size))], (0, 2, 0xFF)
 
+    def atomic(self, c, region, shift=0, operation=0, key=None):
+        """FETCH_ADD is operation 0, COMPARE_SWAP 2; the masks are whole (RFC 7306 5.2)."""
+        stag = self.key(region) if key is None else key
+        everything = TOP - 1
+        body = struct.pack(">IIIQQQQQ", operation, self.dice.getrandbits(32), stag,
+                           (self.address(region) + shift) % TOP, 1, everything, 0, everything)
+        segment = untagged(ATOMIC_REQUEST, 1, c.read_msn, 0, body)
+        c.read_msn += 1
+        return [segment]
+
+    def atomic_guess(self, c):
+        return self.atomic(c, "open", key=self.guess()), (0, 1, 0)
+
+    def atomic_foreign(self, c):
+        return self.atomic(c, "foreign"), (0, 1, 3)
+
+    def atomic_denied(self, c):
+        return self.atomic(c, self.dice.choice(["read_only", "local", "sink", "inbox"])), (0, 1, 2)
+
+    def atomic_outside(self, c):
+        return self.atomic(c, "open", self.dice.choice([-8, REGION_BYTES, 1 << 40])), (0, 1, 1)
+
+    def atomic_unaligned(self, c):
+        return self.atomic(c, "open", self.dice.randint(1, 7)), (0, 2, 0xFF)
+
+    def atomic_operation(self, c):
+        return self.atomic(c, "open", operation=self.dice.choice([1, 3, 9, 15])), (0, 2, 6)
+
+    def atomic_length(self, c):
+        segment = self.atomic(c, "open")[0]
+        return [segment[:self.dice.randint(18, len(segment) - 1)]
+                if self.dice.random() < 0.5 else segment + b"x"], (0, 2, 0xFF)
+
+    def atomic_answer_unasked(self, c):
+        return [untagged(ATOMIC_RESPONSE, 3, 1, 0, self.payload(12, 12))], (0, 2, 6)
+
+    def invalidate_open(self, c):
+        """Nothing but a memory window may be invalidated by a peer."""
+        region = self.dice.choice(list(self.regions))
+        return [untagged(self.dice.choice([SEND_INVALIDATE, 6]), 0, c.msn, 0, self.payload(0, 64),
+                         stag=self.key(region))], (0, 1, 9)
+
     def too_short(self, _):
         return [bytes([0x41, 0x43]) + self.payload(0, 11)], (1, 0, 0)
 
@@ -268,7 +310,9 @@ class HostilePeer:
                 read_too_much, read_wraps, read_denied, read_request_length, read_request_msn,
                 response_unasked, send_too_long, send_too_long_later, send_msn, send_offset,
                 send_offset_gap, queue, untagged_ddp_version, tagged_ddp_version, rdmap_version,
-                opcode, immediate_length, too_short)
+                opcode, immediate_length, atomic_guess, atomic_foreign, atomic_denied,
+                atomic_outside, atomic_unaligned, atomic_operation, atomic_length,
+                atomic_answer_unasked, invalidate_open, too_short)
 
     # Answers to the victim's own READ.
 

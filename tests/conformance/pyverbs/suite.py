@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """suite.py FOLDER [ARGUMENTS]: runs rdma-core's tests (unpacked in FOLDER/tests) on an iWARP device.
 
-Two things of the suite are answered here, because an iWARP device without a kernel cannot:
+Three things of the suite are answered here, because an iWARP device without a kernel cannot:
 - the network interface of the device, which the suite looks up in sysfs;
 - connecting two queue pairs by their numbers and GIDs. iWARP has no such thing, its connections are
   rdma_cm's. Both queue pairs are in this process, so they are connected through rdma_cm, each named
   by its number, and the test then runs its traffic over them.
+- datagrams through rdma_cm, which the suite tries on every device: skipped.
 Everything else is the suite's own. Each test's outcome is one line: "name: ok", "name: skipped: why".
 """
 import json
@@ -104,6 +105,18 @@ def to_rts(self):
 
 
 base.RCResources.to_rts = to_rts
+
+
+two_nodes_rdmacm_traffic = base.RDMACMBaseTest.two_nodes_rdmacm_traffic
+
+
+def without_datagrams(self, *arguments, **options):
+    if options.get("port_space") == ce.RDMA_PS_UDP:
+        raise unittest.SkipTest("iWARP has no datagrams")
+    return two_nodes_rdmacm_traffic(self, *arguments, **options)
+
+
+base.RDMACMBaseTest.two_nodes_rdmacm_traffic = without_datagrams
 
 
 class Lines(unittest.TextTestResult):

@@ -163,6 +163,18 @@ TEST_F(QueuePairTest, CurrentStateMustBeTheCurrentState) {
   EXPECT_EQ(error_of(modify_qp(qp, &attr, IBV_QP_CUR_STATE)), EINVAL);
 }
 
+TEST_F(QueuePairTest, IsIdleWhenMade) {
+  ibv_qp* qp = make_qp(make_cq(4));
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
+  ibv_qp_attr got{};
+  ASSERT_EQ(error_of(query_qp(qp, &got, IBV_QP_STATE, nullptr)), 0);
+  EXPECT_EQ(got.qp_state, IBV_QPS_INIT);
+  EXPECT_EQ(qp->state, IBV_QPS_RESET);
+  ASSERT_EQ(to_state(qp, IBV_QPS_RESET), 0);
+  ASSERT_EQ(error_of(query_qp(qp, &got, IBV_QP_STATE, nullptr)), 0);
+  EXPECT_EQ(got.qp_state, IBV_QPS_RESET);
+}
+
 TEST_F(QueuePairTest, AttributesAreKeptUntilReset) {
   ibv_qp* qp = make_qp(make_cq(4));
   ibv_qp_attr attr{};
