@@ -8,6 +8,7 @@
 
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
+#include "verbs/internal.h"
 
 namespace airdma::cm {
 namespace {
@@ -71,6 +72,7 @@ Status set_ack_timeout(Id& id, const void* optval, size_t optlen) {
   if (!value) return std::unexpected(value.error());
   if (id.datagram()) return fail(EINVAL);
   id.ack_timeout = *value;
+  if (id.qp() != nullptr) verbs::note_timeout(id.qp(), *value);
   return {};
 }
 

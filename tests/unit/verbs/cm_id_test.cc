@@ -385,6 +385,11 @@ TEST_F(CmTest, QueuePairsOfAnId) {
   start_listening();
   client_ = new_client(client_channel_);
   EXPECT_NE(client_->qp, nullptr);
+  std::uint8_t timeout = 21;
+  EXPECT_TRUE(set_option(client_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1));
+  ibv_qp_attr shown{};
+  EXPECT_TRUE(verbs::query_qp(client_->qp, &shown, IBV_QP_TIMEOUT, nullptr));
+  EXPECT_EQ(shown.timeout, 21);
   EXPECT_NE(client_->send_cq, nullptr);
   EXPECT_NE(client_->recv_cq_channel, nullptr);
   EXPECT_EQ(client_->send_cq->cq_context, client_);

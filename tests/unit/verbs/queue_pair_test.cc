@@ -101,7 +101,7 @@ TEST_F(QueuePairTest, MovesFromResetWithTheStateAlone) {
   for (const ibv_qp_state state :
        {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR}) {
     EXPECT_EQ(to_state(qp, state), EINVAL) << state;
-    EXPECT_EQ(state_of(qp), IBV_QPS_RESET);
+    EXPECT_EQ(qp->state, IBV_QPS_RESET);
     EXPECT_EQ(qp->state, IBV_QPS_RESET);
   }
 }
@@ -130,7 +130,7 @@ TEST_F(QueuePairTest, BadValuesChangeNothing) {
     const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     const int error = error_of(modify_qp(qp, &attr, mask));
     if (error != 0) {
-      EXPECT_EQ(state_of(qp), IBV_QPS_RESET);
+      EXPECT_EQ(qp->state, IBV_QPS_RESET);
     }
     return error;
   };
