@@ -11,7 +11,7 @@ from support.processes import Skip
 
 SUITE = pathlib.Path("/usr/share/doc/rdma-core/tests")
 PYTHON = "/usr/bin/python3"  # the one that Debian's module is for
-FEWEST_PASSED = 40
+FEWEST_PASSED = 50
 
 # Why a test may be left out on an iWARP device; docs/compatibility.md has the counts.
 SKIPS = {
@@ -28,6 +28,7 @@ SKIPS = {
     "no parent domains": r"Parent Domain",
     "the machine has no huge pages": r"[Hh]uge pages",
     "not in this release": r"Rereg MR|Create MW|Extended QP|emory window|Create RC QP",
+    "no handles of other processes": r"Importing",
     "no null regions, no steering": r"[Ff]low|[Nn]ull MR|[Cc]ounters",
 }
 
