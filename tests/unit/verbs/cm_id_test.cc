@@ -16,6 +16,7 @@
 
 #include "base/event_wait.h"
 #include "tests/unit/verbs/cm_fixture.h"
+#include "verbs/api.h"
 #include "verbs/cm_state.h"
 
 namespace airdma::cm {
