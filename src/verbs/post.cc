@@ -83,7 +83,8 @@ void fill_bind(const ibv_send_wr& wr, model::SendWqe& wqe) {
   wqe.region_lkey = Stag(info.mr == nullptr ? 0 : info.mr->lkey);
   wqe.remote_addr = info.addr;
   wqe.compare_add = info.length;
-  wqe.window_access = info.mw_access_flags;
+  // Programs ask for LOCAL_WRITE, too, as they must for a region; the window has no use for it.
+  wqe.window_access = info.mw_access_flags & ~unsigned{IBV_ACCESS_LOCAL_WRITE};
 }
 
 int check_send(const Qp& qp, const ibv_send_wr& wr, ibv_mw_type window, std::uint64_t& total) {
@@ -224,7 +225,8 @@ Status bind_mw(ibv_qp* handle, ibv_mw* mw_handle, ibv_mw_bind* bind) {
   Mw* mw = find_object(mw_handle);
   if (qp == nullptr || mw == nullptr || bind == nullptr) return fail(EINVAL);
   const ibv_mr* mr = bind->bind_info.mr;
-  if ((bind->bind_info.mw_access_flags & ~model::kWindowAccess) != 0) return fail(EINVAL);
+  constexpr unsigned kKnown = model::kWindowAccess | IBV_ACCESS_LOCAL_WRITE;
+  if ((bind->bind_info.mw_access_flags & ~kKnown) != 0) return fail(EINVAL);
   if (mw->pub.pd != qp->pub.pd || (find_object(mr) != nullptr && mr->pd != qp->pub.pd)) {
     return fail(EPERM);
   }

@@ -156,8 +156,12 @@ TEST_F(Type2, BoundTwiceIsAnError) {
   expect_end();
 }
 
+TEST_F(Type2, LocalWriteIsNoRightOfAWindowAndNoMistake) {
+  EXPECT_EQ(bind2(key_, range(IBV_ACCESS_LOCAL_WRITE)).status, IBV_WC_SUCCESS);
+}
+
 TEST_F(Type2, RightsThatAWindowCannotGive) {
-  EXPECT_EQ(bind2(key_, range(IBV_ACCESS_LOCAL_WRITE)).status, IBV_WC_MW_BIND_ERR);
+  EXPECT_EQ(bind2(key_, range(IBV_ACCESS_MW_BIND)).status, IBV_WC_MW_BIND_ERR);
   expect_end();
 }
 
