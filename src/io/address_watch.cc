@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "io/raw_calls.h"
@@ -13,11 +14,18 @@
 namespace airdma::io {
 namespace {
 
+constexpr std::uint32_t group(rtnetlink_groups number) { return 1u << (number - 1); }
+
+constexpr std::uint32_t kGroups = group(RTNLGRP_LINK) | group(RTNLGRP_IPV4_IFADDR) |
+                                  group(RTNLGRP_IPV6_IFADDR) | group(RTNLGRP_IPV4_ROUTE) |
+                                  group(RTNLGRP_IPV6_ROUTE) | group(RTNLGRP_IPV4_RULE) |
+                                  group(RTNLGRP_IPV6_RULE);
+
 Fd open_watch() {
   Fd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
   sockaddr_nl name{};
   name.nl_family = AF_NETLINK;
-  name.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  name.nl_groups = kGroups;
   if (!socket || ::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), sizeof name) < 0) {
     return {};
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether what was learned about this host's interfaces and addresses still holds: one system call,
-// where reading them again takes a dozen.
+// Whether what was learned about this host's interfaces, addresses and routes still holds: one
+// system call, where reading them again takes a dozen.
 #pragma once
 
 #include "io/fd.h"
@@ -9,8 +9,8 @@ namespace airdma::io {
 
 class AddressWatch {
  public:
-  /// True when no interface and no address has come, gone or changed since the last call. False the
-  /// first time, and always where the kernel cannot be listened to.
+  /// True when no interface, address, route or routing rule has come, gone or changed since the
+  /// last call. False the first time, and always where the kernel cannot be listened to.
   bool unchanged();
 
  private:

@@ -92,8 +92,18 @@ void EventCounter::fill_pipe() {
 }
 
 void EventCounter::post() {
+  add();
+  settle();
+}
+
+void EventCounter::add() {
   counts_->lock.lock();
   ++counts_->events;
+  counts_->lock.unlock();
+}
+
+void EventCounter::settle() {
+  counts_->lock.lock();
   fill_pipe();
   counts_->lock.unlock();
 }

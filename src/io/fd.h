@@ -50,6 +50,11 @@ class EventCounter {
 
   [[nodiscard]] int fd() const { return read_end_.get(); }
   void post();
+  /// post() in two steps, for events that are announced under a lock which their readers take, too:
+  /// add() counts under the lock, and settle() wakes readers after it. An event that is taken back
+  /// in between wakes nobody.
+  void add();
+  void settle();
   /// Takes one; blocks unless the descriptor is non-blocking. EAGAIN, EINTR as read(2) gives them.
   /// Within a call that waits by EventWait: EINPROGRESS instead of blocking, with the wait filled
   /// in.

@@ -4,14 +4,18 @@
 // program's behalf (reading an event) use the wrappers. Results and errno are as the wrappers'.
 #pragma once
 
+#include <linux/futex.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
+#include <cstdint>
 
 struct epoll_event;
 
@@ -53,6 +57,16 @@ inline int epoll_now(int set, epoll_event* events, int count) {
 inline void sleep(long ns) {
   const timespec duration{0, ns};
   ::syscall(SYS_nanosleep, &duration, nullptr);
+}
+
+/// Sleeps while `word` has the value `seen`, below a second, until somebody wakes its sleepers.
+inline void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen, long ns) {
+  const timespec duration{0, ns};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, &duration, nullptr, 0);
+}
+
+inline void wake_sleepers(const std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace airdma::io::raw

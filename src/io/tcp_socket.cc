@@ -56,9 +56,13 @@ Status TcpSocket::listen(int backlog) {
   return {};
 }
 
-Result<TcpSocket> TcpSocket::accept() {
-  TcpSocket socket(Fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+Result<TcpSocket> TcpSocket::accept(Address& peer) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  auto* raw_name = reinterpret_cast<sockaddr*>(&name);
+  TcpSocket socket(Fd(::accept4(fd_.get(), raw_name, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)));
   if (!socket) return fail(errno, "accept4");
+  peer = Address::from(raw_name).value_or(Address{});
   return socket;
 }
 
@@ -82,12 +86,9 @@ void TcpSocket::set(const SocketOptions& options) {
   if (fd_) apply(fd_.get(), local_address().family(), options);
 }
 
-void TcpSocket::tune_for_stream() {
+void TcpSocket::tune_for_stream(const Address& local, const Address& peer) {
   set_int(fd_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  const Address local = local_address();
-  if (!local.is_loopback() && !local.unmapped().is_loopback() && !local.same_host(peer_address())) {
-    return;
-  }
+  if (!local.unmapped().is_loopback() && !local.same_host(peer)) return;
   // Pacing costs more than half of a loopback stream's rate, and there is no network to be fair
   // to. An unprivileged process may choose reno everywhere.
   char name[16] = {};

@@ -32,8 +32,8 @@ class TcpSocket {
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(fd_); }
   Status listen(int backlog);
-  /// The next connection, non-blocking; EAGAIN when there is none.
-  Result<TcpSocket> accept();
+  /// The next connection, non-blocking, and its peer's address; EAGAIN when there is none.
+  Result<TcpSocket> accept(Address& peer);
   /// Starts connecting: EINPROGRESS is success.
   Status connect(const Address& peer);
   /// Outcome of a connect once writable: 0 or the errno it failed with.
@@ -41,7 +41,7 @@ class TcpSocket {
   /// Sets what `options` asks for on a socket that is bound already; no effect without one.
   void set(const SocketOptions& options);
   /// Options of a stream that carries FPDUs: no delay, fast congestion control on local paths.
-  void tune_for_stream();
+  void tune_for_stream(const Address& local, const Address& peer);
 
   /// Bytes taken; 0 when the socket is full. Errors: ECONNRESET, EPIPE, ...
   Result<std::size_t> send(Bytes bytes);

@@ -30,6 +30,7 @@ class ActiveSetup final : public ActiveConnection,
       : progress_(progress),
         socket_(std::move(socket)),
         initiator_(offer, private_data),
+        request_(initiator_.take_transmit()),
         queue_pair_(std::move(queue_pair)),
         observer_(std::move(observer)),
         stream_observer_(std::move(stream)) {}
@@ -45,8 +46,9 @@ class ActiveSetup final : public ActiveConnection,
   enum class Outcome : std::uint8_t { kGoesOn, kConnected, kRejected, kFailed };
 
   // With the lock held.
-  Status register_at(int fd, Time deadline);
+  Status register_at(int fd, Time deadline, std::uint32_t events);
   Status connect_tcp();
+  Result<bool> send_request();
   bool retry_later(int error);
   Outcome next_attempt();
   Outcome on_tcp_connected();
@@ -70,11 +72,11 @@ class ActiveSetup final : public ActiveConnection,
   bool pausing_ = false;  // between a refusal and the next attempt
   std::size_t refusals_ = 0;
   int error_ = 0;
-  io::Address peer_;
   Time give_up_ = Time::max();
   io::TcpSocket socket_;
-  io::Address local_;
+  Ends ends_;
   mpa::Initiator initiator_;
+  std::vector<std::byte> request_;
   std::vector<std::byte> leftover_;  // read behind the reply, while the stream waits
   std::unique_ptr<trace::TcpTap> tap_;
   std::shared_ptr<QueuePair> queue_pair_;
@@ -84,42 +86,42 @@ class ActiveSetup final : public ActiveConnection,
 
 Status ActiveSetup::begin(const io::Address& peer, Duration timeout) {
   std::lock_guard lock(mutex_);
-  peer_ = peer;
+  ends_ = {.local = socket_.local_address(), .peer = peer};
   give_up_ = Progress::now() + timeout;
   auto status = connect_tcp();
   // A refusal is an answer of the peer: it comes as an event, like a later one.
   if (!status && retry_later(status.error().code)) status = {};
   if (!status) finished_ = true;
-  local_ = socket_.local_address();
   return status;
 }
 
 io::Address ActiveSetup::local_address() const {
   std::lock_guard lock(mutex_);
-  return local_;
+  return ends_.local;
 }
 
-Status ActiveSetup::register_at(int fd, Time deadline) {
+Status ActiveSetup::register_at(int fd, Time deadline, std::uint32_t events) {
   progress_.remove(std::exchange(watch_, 0));
-  const auto watch = progress_.add_control(fd, shared_from_this());
+  const auto watch = progress_.add_control(fd, shared_from_this(), events);
   if (!watch) return std::unexpected(watch.error());
   watch_ = *watch;
   progress_.set_deadline(watch_, deadline);
   return {};
 }
 
-// Registers only once the connect is under way: epoll calls an idle socket hung up.
+// Registers only once the connect is under way: epoll calls an idle socket hung up. Within a host
+// TCP is connected by then, and the request goes out at once.
 Status ActiveSetup::connect_tcp() {
-  if (auto status = socket_.connect(peer_); !status) return status;
-  if (auto status = register_at(socket_.fd(), give_up_); !status) return status;
-  progress_.watch(watch_, EPOLLOUT);
-  return {};
+  if (auto status = socket_.connect(ends_.peer); !status) return status;
+  const auto sent = send_request();
+  if (!sent) return std::unexpected(sent.error());
+  return register_at(socket_.fd(), give_up_, *sent ? EPOLLIN : EPOLLOUT);
 }
 
 bool ActiveSetup::retry_later(int error) {
   if (error != ECONNREFUSED || refusals_ == std::size(kRefusedPauses)) return false;
   pausing_ = true;
-  return register_at(Progress::kNoDescriptor, Progress::now() + kRefusedPauses[refusals_++])
+  return register_at(Progress::kNoDescriptor, Progress::now() + kRefusedPauses[refusals_++], 0)
       .has_value();
 }
 
@@ -202,18 +204,25 @@ ActiveSetup::Outcome ActiveSetup::on_tcp_connected() {
   if (const int error = socket_.connect_error(); error != 0) {
     return retry_later(error) ? Outcome::kGoesOn : failed(error);
   }
-  tcp_connected_ = true;
-  local_ = socket_.local_address();
-  socket_.tune_for_stream();
-  tap_ = open_tap(socket_, true);
-  const auto request = initiator_.take_transmit();
-  const auto sent = socket_.send(request);
+  const auto sent = send_request();
   if (!sent) return failed(sent.error().code);
-  // A new connection's send buffer holds the longest request; anything else is a broken system.
-  if (*sent != request.size()) return failed(ENOBUFS);
-  if (tap_) tap_->sent(request);
-  progress_.watch(watch_, EPOLLIN);
+  if (*sent) progress_.watch(watch_, EPOLLIN);
   return Outcome::kGoesOn;
+}
+
+// False while TCP is not connected yet.
+Result<bool> ActiveSetup::send_request() {
+  if (ends_.local.is_any()) ends_.local = socket_.local_address();
+  socket_.tune_for_stream(ends_.local, ends_.peer);
+  const auto sent = socket_.send(request_);
+  if (!sent) return std::unexpected(sent.error());
+  if (*sent == 0) return false;
+  // A new connection's send buffer holds the longest request; anything else is a broken system.
+  if (*sent != request_.size()) return fail(ENOBUFS, "send");
+  tcp_connected_ = true;
+  tap_ = open_tap(ends_, true);
+  if (tap_) tap_->sent(request_);
+  return true;
 }
 
 ActiveSetup::Outcome ActiveSetup::read_reply() {
@@ -252,7 +261,7 @@ ActiveSetup::Outcome ActiveSetup::established(Bytes leftover) {
 }
 
 Status ActiveSetup::give_stream_to(QueuePair& queue_pair, Bytes leftover) {
-  const auto params = stream_params(initiator_.agreement(), true, socket_);
+  const auto params = stream_params(initiator_.agreement(), true, socket_, ends_);
   return queue_pair.start_stream(std::move(socket_), params, leftover, std::move(tap_),
                                  stream_observer_);
 }

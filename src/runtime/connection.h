@@ -56,18 +56,6 @@ class ActiveConnection {
   virtual void cancel() = 0;
 };
 
-/// The passive side's outcome after accept(); one call, once.
-class AcceptObserver {
- public:
-  /// The queue pair is in RTS and owns the stream.
-  virtual void on_accepted(const mpa::Agreement& agreement) = 0;
-  /// errno: the peer went away before the reply was sent (ECONNRESET).
-  virtual void on_accept_failed(int error) = 0;
-
- protected:
-  ~AcceptObserver() = default;
-};
-
 /// An incoming connection whose MPA request is complete and waits for an answer.
 class PassiveConnection {
  public:
@@ -75,12 +63,11 @@ class PassiveConnection {
   [[nodiscard]] virtual const mpa::Request& request() const = 0;
   [[nodiscard]] virtual io::Address local_address() const = 0;
   [[nodiscard]] virtual io::Address peer_address() const = 0;
-  /// Answers with acceptance. The queue pair must be in INIT. ECONNRESET when the peer is gone
-  /// already (then no callback comes).
-  virtual Status accept(const mpa::Offer& offer, Bytes private_data,
-                        std::shared_ptr<QueuePair> queue_pair,
-                        std::weak_ptr<AcceptObserver> observer,
-                        std::weak_ptr<StreamObserver> stream_observer) = 0;
+  /// Answers with acceptance. The queue pair must be in INIT; when the call succeeds it is in RTS and
+  /// owns the stream. ECONNRESET when the peer is gone already.
+  virtual Result<mpa::Agreement> accept(const mpa::Offer& offer, Bytes private_data,
+                                        std::shared_ptr<QueuePair> queue_pair,
+                                        std::weak_ptr<StreamObserver> stream_observer) = 0;
   /// Answers with a rejection and closes. Harmless when the peer is gone.
   virtual void reject(Bytes private_data) = 0;
   /// Closes without an answer.

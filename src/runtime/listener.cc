@@ -56,9 +56,9 @@ class TcpListener final : public Listener,
   void on_setup_lost(PassiveSetup& setup) override;
 
  private:
-  void take_in(io::TcpSocket socket);
+  void take_in(io::TcpSocket socket, const io::Address& peer);
   void forget(PassiveSetup& setup);
-  Result<io::TcpSocket> accept_one();
+  Result<io::TcpSocket> accept_one(io::Address& peer);
 
   Progress& progress_;
   std::mutex mutex_;
@@ -77,10 +77,9 @@ Status TcpListener::begin(int backlog) {
   // The kernel's queue holds connections before their request; the program's backlog counts
   // requests, and is the connection manager's to keep.
   if (auto status = socket_.listen(std::max(backlog, 1024)); !status) return status;
-  const auto watch = progress_.add_control(socket_.fd(), shared_from_this());
+  const auto watch = progress_.add_control(socket_.fd(), shared_from_this(), EPOLLIN);
   if (!watch) return std::unexpected(watch.error());
   watch_ = *watch;
-  progress_.watch(watch_, EPOLLIN);
   return {};
 }
 
@@ -97,17 +96,18 @@ void TcpListener::close() {
   for (const auto& setup : open) setup->cancel();
 }
 
-Result<io::TcpSocket> TcpListener::accept_one() {
+Result<io::TcpSocket> TcpListener::accept_one(io::Address& peer) {
   std::lock_guard lock(mutex_);
   if (closed_) return fail(EBADF, "accept4");
-  return socket_.accept();
+  return socket_.accept(peer);
 }
 
 void TcpListener::on_ready(std::uint32_t) {
   for (int turn = 0; turn < kAcceptsPerTurn; ++turn) {
-    auto socket = accept_one();
+    io::Address peer;
+    auto socket = accept_one(peer);
     if (socket) {
-      take_in(std::move(*socket));
+      take_in(std::move(*socket), peer);
       continue;
     }
     const int error = socket.error().code;
@@ -125,8 +125,8 @@ void TcpListener::on_ready(std::uint32_t) {
 
 void TcpListener::on_deadline() { progress_.watch(watch_, EPOLLIN); }
 
-void TcpListener::take_in(io::TcpSocket socket) {
-  auto setup = std::make_shared<PassiveSetup>(progress_, std::move(socket), weak_from_this());
+void TcpListener::take_in(io::TcpSocket socket, const io::Address& peer) {
+  auto setup = std::make_shared<PassiveSetup>(progress_, std::move(socket), peer, weak_from_this());
   std::shared_ptr<PassiveSetup> oldest;
   {
     std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ void TcpListener::take_in(io::TcpSocket socket) {
     }
   }
   if (oldest) oldest->cancel();
-  if (!setup->begin(setup_timeout_)) forget(*setup);
+  setup->begin(setup_timeout_);
 }
 
 void TcpListener::forget(PassiveSetup& setup) {

@@ -11,51 +11,78 @@
 
 namespace airdma::runtime {
 
-PassiveSetup::PassiveSetup(Progress& progress, io::TcpSocket socket,
+PassiveSetup::PassiveSetup(Progress& progress, io::TcpSocket socket, const io::Address& peer,
                            std::weak_ptr<SetupOwner> owner)
     : progress_(progress),
       socket_(std::move(socket)),
-      local_(socket_.local_address().unmapped()),
-      peer_(socket_.peer_address().unmapped()),
+      ends_{.local = socket_.local_address().unmapped(), .peer = peer.unmapped()},
       owner_(std::move(owner)) {}
 
-Status PassiveSetup::begin(Duration timeout) {
-  std::lock_guard lock(mutex_);
-  if (answered_) return fail(ECANCELED, "accept4");  // the listener closed meanwhile
-  socket_.tune_for_stream();
-  tap_ = open_tap(socket_, false);
-  const auto watch = progress_.add_control(socket_.fd(), shared_from_this());
-  if (!watch) return std::unexpected(watch.error());
+void PassiveSetup::begin(Duration timeout) {
+  Outcome outcome = Outcome::kDropped;
+  {
+    std::lock_guard lock(mutex_);
+    if (answered_) return;  // the listener closed meanwhile
+    socket_.tune_for_stream(ends_.local, ends_.peer);
+    tap_ = open_tap(ends_, false);
+    if (!read_request() || !start_watching(timeout)) {
+      end();
+    } else {
+      outcome = requested_ ? Outcome::kRequested : Outcome::kGoesOn;
+    }
+  }
+  tell(outcome);
+}
+
+bool PassiveSetup::start_watching(Duration timeout) {
+  const auto watch = progress_.add_control(socket_.fd(), shared_from_this(),
+                                           requested_ ? EPOLLRDHUP : EPOLLIN | EPOLLRDHUP);
+  if (!watch) return false;
   watch_ = *watch;
-  progress_.set_deadline(watch_, Progress::now() + timeout);
-  progress_.watch(watch_, EPOLLIN | EPOLLRDHUP);
-  return {};
+  if (!requested_) progress_.set_deadline(watch_, Progress::now() + timeout);
+  return true;
 }
 
 void PassiveSetup::on_ready(std::uint32_t events) {
-  const auto self = shared_from_this();
-  bool whole = false;
-  bool over = false;
-  bool was_requested = false;
+  Outcome outcome = Outcome::kGoesOn;
   {
     std::lock_guard lock(mutex_);
     if (answered_) return;
-    was_requested = requested_;
-    over = was_requested ? (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 : !read_request();
-    whole = requested_ && !was_requested;
-    if (over) {
-      answered_ = true;
-      progress_.remove(watch_);
-      if (tap_) tap_->closed(true);
-      socket_.close();
+    if (requested_) {
+      const bool left = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+      if (left) outcome = Outcome::kLost;
+    } else if (!read_request()) {
+      outcome = Outcome::kDropped;
+    } else if (requested_) {
+      progress_.set_deadline(watch_, Time::max());
+      progress_.watch(watch_, EPOLLRDHUP);
+      outcome = Outcome::kRequested;
     }
+    if (outcome == Outcome::kLost || outcome == Outcome::kDropped) end();
   }
+  tell(outcome);
+}
+
+void PassiveSetup::end() {
+  answered_ = true;
+  progress_.remove(watch_);
+  if (tap_) tap_->closed(true);
+  socket_.close();
+}
+
+void PassiveSetup::tell(Outcome outcome) {
+  const auto self = shared_from_this();
   const auto owner = owner_.lock();
   if (!owner) return;
-  if (over) {
-    was_requested ? owner->on_setup_lost(*this) : owner->on_setup_dropped(*this);
-  } else if (whole) {
-    owner->on_setup_requested(self);
+  switch (outcome) {
+    case Outcome::kGoesOn:
+      return;
+    case Outcome::kRequested:
+      return owner->on_setup_requested(self);
+    case Outcome::kDropped:
+      return owner->on_setup_dropped(*this);
+    case Outcome::kLost:
+      return owner->on_setup_lost(*this);
   }
 }
 
@@ -72,8 +99,6 @@ bool PassiveSetup::read_request() {
   // RFC 5044 7.1.2: the initiator waits for the reply before it sends FPDUs.
   if (used != bytes.size()) return false;
   requested_ = true;
-  progress_.set_deadline(watch_, Time::max());
-  progress_.watch(watch_, EPOLLRDHUP);
   return true;
 }
 
@@ -104,10 +129,9 @@ bool PassiveSetup::send_answer() {
   return true;
 }
 
-Status PassiveSetup::accept(const mpa::Offer& offer, Bytes private_data,
-                            std::shared_ptr<QueuePair> queue_pair,
-                            std::weak_ptr<AcceptObserver> observer,
-                            std::weak_ptr<StreamObserver> stream_observer) {
+Result<mpa::Agreement> PassiveSetup::accept(const mpa::Offer& offer, Bytes private_data,
+                                            std::shared_ptr<QueuePair> queue_pair,
+                                            std::weak_ptr<StreamObserver> stream_observer) {
   std::lock_guard lock(mutex_);
   if (!take_for_answer()) return fail(ECONNRESET, "accept");
   responder_.accept(offer, private_data);
@@ -116,16 +140,13 @@ Status PassiveSetup::accept(const mpa::Offer& offer, Bytes private_data,
     socket_.close();
     return fail(sent ? EPROTO : ECONNRESET, "accept");
   }
-  const auto params = stream_params(responder_.agreement(), false, socket_);
+  const auto params = stream_params(responder_.agreement(), false, socket_, ends_);
   if (auto status = queue_pair->start_stream(std::move(socket_), params, {}, std::move(tap_),
                                              std::move(stream_observer));
       !status) {
-    return status;
+    return std::unexpected(status.error());
   }
-  progress_.defer([observer = std::move(observer), agreement = responder_.agreement()] {
-    if (const auto target = observer.lock()) target->on_accepted(agreement);
-  });
-  return {};
+  return responder_.agreement();
 }
 
 void PassiveSetup::reject(Bytes private_data) {
@@ -139,11 +160,7 @@ void PassiveSetup::reject(Bytes private_data) {
 
 void PassiveSetup::cancel() {
   std::lock_guard lock(mutex_);
-  if (answered_) return;
-  answered_ = true;
-  progress_.remove(watch_);
-  if (tap_) tap_->closed(true);
-  socket_.close();
+  if (!answered_) end();
 }
 
 }  // namespace airdma::runtime

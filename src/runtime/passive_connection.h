@@ -11,6 +11,7 @@
 #include "engine/cm/mpa_connection.h"
 #include "runtime/connection.h"
 #include "runtime/progress.h"
+#include "runtime/stream_setup.h"
 
 namespace airdma::runtime {
 
@@ -34,16 +35,18 @@ class PassiveSetup final : public PassiveConnection,
                            public Pollable,
                            public std::enable_shared_from_this<PassiveSetup> {
  public:
-  PassiveSetup(Progress& progress, io::TcpSocket socket, std::weak_ptr<SetupOwner> owner);
+  PassiveSetup(Progress& progress, io::TcpSocket socket, const io::Address& peer,
+               std::weak_ptr<SetupOwner> owner);
 
-  Status begin(Duration timeout);
+  /// On the progress thread. Most requests are there already: the owner may hear of it in here.
+  void begin(Duration timeout);
 
   const mpa::Request& request() const override { return responder_.request(); }
-  io::Address local_address() const override { return local_; }
-  io::Address peer_address() const override { return peer_; }
-  Status accept(const mpa::Offer& offer, Bytes private_data, std::shared_ptr<QueuePair> queue_pair,
-                std::weak_ptr<AcceptObserver> observer,
-                std::weak_ptr<StreamObserver> stream_observer) override;
+  io::Address local_address() const override { return ends_.local; }
+  io::Address peer_address() const override { return ends_.peer; }
+  Result<mpa::Agreement> accept(const mpa::Offer& offer, Bytes private_data,
+                                std::shared_ptr<QueuePair> queue_pair,
+                                std::weak_ptr<StreamObserver> stream_observer) override;
   void reject(Bytes private_data) override;
   void cancel() override;
 
@@ -51,9 +54,16 @@ class PassiveSetup final : public PassiveConnection,
   void on_deadline() override;
 
  private:
+  enum class Outcome : std::uint8_t { kGoesOn, kRequested, kDropped, kLost };
+
+  // With the lock held.
+  bool start_watching(Duration timeout);
   bool read_request();
+  void end();
   bool send_answer();
   bool take_for_answer();
+  /// Tells the owner, without the lock.
+  void tell(Outcome outcome);
 
   Progress& progress_;
   std::mutex mutex_;  // answers against the progress thread
@@ -61,8 +71,7 @@ class PassiveSetup final : public PassiveConnection,
   bool answered_ = false;  // or over
   bool requested_ = false;
   io::TcpSocket socket_;
-  io::Address local_;
-  io::Address peer_;
+  const Ends ends_;
   mpa::Responder responder_;
   std::unique_ptr<trace::TcpTap> tap_;
   std::weak_ptr<SetupOwner> owner_;

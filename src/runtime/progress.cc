@@ -99,7 +99,7 @@ struct ProgressState {
     [[maybe_unused]] const auto rc = io::raw::write(wake_fd.get(), &one, sizeof one);
   }
   std::shared_ptr<Pollable> target_of(WatchId id);
-  Result<WatchId> add(int fd, std::shared_ptr<Pollable> target, bool stream);
+  Result<WatchId> add(int fd, std::shared_ptr<Pollable> target, bool stream, std::uint32_t events);
   void set_deadline(WatchId id, Time deadline);
   void remove_deadline(WatchId id, const Entry& entry);
 
@@ -196,7 +196,8 @@ Time Progress::coarse_now() { return read_clock(CLOCK_MONOTONIC_COARSE); }
 
 // --- Registration: any thread ---
 
-Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, bool stream) {
+Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, bool stream,
+                                   std::uint32_t events) {
   WatchId id = 0;
   {
     std::lock_guard lock(mutex);
@@ -204,20 +205,20 @@ Result<WatchId> ProgressState::add(int fd, std::shared_ptr<Pollable> target, boo
     entries.emplace(id, Entry{fd, stream, std::move(target)});
   }
   if (fd == Progress::kNoDescriptor) return id;
-  const auto status = stream ? add_to_set(stream_set.get(), fd, kStreamEvents, id)
-                             : add_to_set(control_set.get(), fd, 0, id);
+  const auto status = add_to_set(stream ? stream_set.get() : control_set.get(), fd, events, id);
   if (status) return id;
   std::lock_guard lock(mutex);
   entries.erase(id);
   return std::unexpected(status.error());
 }
 
-Result<WatchId> Progress::add_control(int fd, std::shared_ptr<Pollable> target) {
-  return state_.add(fd, std::move(target), false);
+Result<WatchId> Progress::add_control(int fd, std::shared_ptr<Pollable> target,
+                                      std::uint32_t events) {
+  return state_.add(fd, std::move(target), false, events);
 }
 
 Result<WatchId> Progress::add_stream(int fd, std::shared_ptr<Pollable> target) {
-  return state_.add(fd, std::move(target), true);
+  return state_.add(fd, std::move(target), true, kStreamEvents);
 }
 
 void Progress::watch(WatchId id, std::uint32_t events) {

@@ -57,9 +57,10 @@ class Progress {
   /// In place of a descriptor: the target has deadlines only.
   static constexpr int kNoDescriptor = -1;
 
-  /// Registers a control descriptor, watched for nothing yet (epoll still reports its errors and
-  /// hang-ups). The target is kept alive while it is registered.
-  Result<WatchId> add_control(int fd, std::shared_ptr<Pollable> target);
+  /// Registers a control descriptor, watched for `events` as watch() says (epoll reports errors and
+  /// hang-ups all the same). The target is kept alive while it is registered; its calls may begin
+  /// before this one returns.
+  Result<WatchId> add_control(int fd, std::shared_ptr<Pollable> target, std::uint32_t events = 0);
   /// Level-triggered interest of a control descriptor: EPOLLIN, EPOLLOUT, EPOLLRDHUP; 0 for none.
   void watch(WatchId id, std::uint32_t events);
   /// Registers a stream: edge-triggered for both directions from now on.

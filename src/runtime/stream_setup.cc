@@ -26,9 +26,9 @@ iwarp::Rtr convert(mpa::Rtr rtr) {
   return iwarp::Rtr::kNone;
 }
 
-bool within_host(const io::TcpSocket& socket) {
-  const io::Address local = socket.local_address().unmapped();
-  return local.is_loopback() || local.same_host(socket.peer_address().unmapped());
+bool within_host(const Ends& ends) {
+  const io::Address local = ends.local.unmapped();
+  return local.is_loopback() || local.same_host(ends.peer.unmapped());
 }
 
 std::size_t bounded(std::size_t fpdu_bytes) {
@@ -58,7 +58,7 @@ std::size_t max_ulpdu(const FpduRoom& room, const FpduLimit& limit) {
 }
 
 iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiator,
-                                  const io::TcpSocket& socket) {
+                                  const io::TcpSocket& socket, const Ends& ends) {
   iwarp::StreamParams params;
   params.initiator = initiator;
   params.crc = agreement.crc;
@@ -66,18 +66,20 @@ iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiato
   params.ird = agreement.ird;
   params.ord = agreement.ord;
   params.receive_markers = agreement.receive_markers;
-  params.max_ulpdu = max_ulpdu({.within_host = within_host(socket),
+  params.max_ulpdu = max_ulpdu({.within_host = within_host(ends),
                                 .peer_takes_large = agreement.large_fpdus,
                                 .markers = agreement.send_markers,
                                 .segment_bytes = socket.segment_size()},
                                mpa_settings().fpdu);
   params.rtr = convert(agreement.rtr);
+  // Peer: who says so is one of us, and reads all that arrives.
+  if (agreement.large_fpdus) params.nudge_after = Duration::max();
   return params;
 }
 
-std::unique_ptr<trace::TcpTap> open_tap(const io::TcpSocket& socket, bool initiator) {
-  return trace::open_tcp_tap(socket.local_address().unmapped().storage(),
-                             socket.peer_address().unmapped().storage(), initiator);
+std::unique_ptr<trace::TcpTap> open_tap(const Ends& ends, bool initiator) {
+  return trace::open_tcp_tap(ends.local.unmapped().storage(), ends.peer.unmapped().storage(),
+                             initiator);
 }
 
 }  // namespace airdma::runtime

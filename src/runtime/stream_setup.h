@@ -25,11 +25,17 @@ struct FpduRoom {
 /// want them aligned), unless the user has chosen. docs/decisions/0005.
 std::size_t max_ulpdu(const FpduRoom& room, const FpduLimit& limit);
 
+/// The addresses of a connected socket.
+struct Ends {
+  io::Address local;
+  io::Address peer;
+};
+
 /// Parameters for a stream over `socket`.
 iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiator,
-                                  const io::TcpSocket& socket);
+                                  const io::TcpSocket& socket, const Ends& ends);
 
-/// The trace tap of a connected socket; null when tracing is off.
-std::unique_ptr<trace::TcpTap> open_tap(const io::TcpSocket& socket, bool initiator);
+/// The trace tap of a connection; null when tracing is off.
+std::unique_ptr<trace::TcpTap> open_tap(const Ends& ends, bool initiator);
 
 }  // namespace airdma::runtime

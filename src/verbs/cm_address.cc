@@ -33,6 +33,17 @@ io::Address reachable(const io::Address& destination, const io::Address& source)
   return host;
 }
 
+Status bind_at(Id& id, const io::Address& address, const Device* device) {
+  // Limit: RDMA_PS_UDP shares the numbers of RDMA_PS_TCP here; no datagram service runs on it.
+  auto socket = io::TcpSocket::bound(address, id.options);
+  if (!socket) return fail(bind_error(socket.error().code, address), socket.error().call);
+  id.socket = std::move(*socket);
+  set_source(id, id.socket.local_address());
+  if (device != nullptr) use_device(id, *device);
+  id.state = IdState::kBound;
+  return {};
+}
+
 struct Resolved {
   io::Address source;
   const Device* device;
@@ -42,7 +53,8 @@ Result<Resolved> resolve(const io::Address& destination, const io::Address& want
   if (wanted_source.family() != 0 && wanted_source.family() != destination.family()) {
     return fail(EINVAL);
   }
-  auto source = io::source_for(destination, wanted_source);
+  const bool any = wanted_source.family() == 0 || wanted_source.is_any();
+  auto source = any ? source_towards(destination) : io::source_for(destination, wanted_source);
   if (!source) return std::unexpected(source.error());
   auto device = device_at(*source);
   if (!device) return std::unexpected(device.error());
@@ -52,6 +64,7 @@ Result<Resolved> resolve(const io::Address& destination, const io::Address& want
 Status start_resolving(Id& id, const sockaddr* src_addr, const io::Address& destination) {
   const bool bound = id.state == IdState::kBound;
   const auto given = io::Address::from(src_addr);
+  check_host();
   if (src_addr != nullptr && !given) return fail(EINVAL);
   auto resolved = resolve(destination, bound ? source_of(id) : given.value_or(io::Address{}));
   if (!resolved) return std::unexpected(resolved.error());
@@ -61,7 +74,8 @@ Status start_resolving(Id& id, const sockaddr* src_addr, const io::Address& dest
     set_source(id, local);
   } else {
     local.set_port(given ? given->port() : 0);
-    if (auto done = bind(id, local); !done) return done;
+    if (id.pub.ps == RDMA_PS_IPOIB) return fail(EINVAL);
+    if (auto done = bind_at(id, local, resolved->device); !done) return done;
   }
   use_device(id, *resolved->device);
   set_destination(id, reachable(destination, local));
@@ -85,6 +99,7 @@ Status bind(Id& id, const io::Address& address) {
   if (id.pub.ps == RDMA_PS_IPOIB) return fail(EINVAL);
   const Device* device = nullptr;
   if (!address.is_any()) {
+    check_host();
     auto found = device_at(address);
     if (!found) {
       const int error = found.error().code;
@@ -92,14 +107,7 @@ Status bind(Id& id, const io::Address& address) {
     }
     device = *found;
   }
-  // Limit: RDMA_PS_UDP shares the numbers of RDMA_PS_TCP here; no datagram service runs on it.
-  auto socket = io::TcpSocket::bound(address, id.options);
-  if (!socket) return fail(bind_error(socket.error().code, address), socket.error().call);
-  id.socket = std::move(*socket);
-  set_source(id, id.socket.local_address());
-  if (device != nullptr) use_device(id, *device);
-  id.state = IdState::kBound;
-  return {};
+  return bind_at(id, address, device);
 }
 
 Status bind_addr(rdma_cm_id* handle, sockaddr* addr) {

@@ -81,12 +81,6 @@ Depths depths_of(const mpa::Agreement& agreement) {
   return {api_depth(agreement.ird), api_depth(agreement.ord)};
 }
 
-void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details) {
-  running(id, depths_of(agreement));
-  report(id, RDMA_CM_EVENT_ESTABLISHED, details);
-  if (id.closed_early) report_disconnected(id);
-}
-
 /// The socket that resolve_addr bound, or a new one on the same address when a failed attempt
 /// has used it up.
 Result<io::TcpSocket> socket_of(Id& id) {
@@ -144,12 +138,6 @@ Status start_disconnecting(Id& id) {
       id.active.reset();
       report_disconnected(id);
       return {};
-    case IdState::kAccepting:
-      id.passive->cancel();
-      id.passive.reset();
-      if (auto queue_pair = id.queue_pair.lock()) queue_pair->fail();
-      report_disconnected(id);
-      return {};
     case IdState::kDisconnecting:
     case IdState::kDisconnected:
       return {};
@@ -168,6 +156,12 @@ Status start_disconnecting(Id& id) {
 }
 
 }  // namespace
+
+void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details) {
+  running(id, depths_of(agreement));
+  report(id, RDMA_CM_EVENT_ESTABLISHED, details);
+  if (id.closed_early) report_disconnected(id);
+}
 
 void find_program_qp(Id& id, const rdma_conn_param* param) {
   id.program_qp = id.pub.qp == nullptr && param != nullptr
@@ -287,22 +281,10 @@ void Link::on_connect_failed(int error) {
   give_up(*id_, failure_event(error), {.status = -error});
 }
 
-void Link::on_accepted(const mpa::Agreement& agreement) {
-  std::lock_guard lock(control().mutex);
-  if (id_ == nullptr || id_->state != IdState::kAccepting) return;
-  established(*id_, agreement, {});
-}
-
-void Link::on_accept_failed(int error) {
-  std::lock_guard lock(control().mutex);
-  if (id_ == nullptr || id_->state != IdState::kAccepting) return;
-  give_up(*id_, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -error});
-}
-
 void Link::on_stream_closed() {
   std::lock_guard lock(control().mutex);
   if (id_ == nullptr) return;
-  if (id_->state == IdState::kConnecting || id_->state == IdState::kAccepting) {
+  if (id_->state == IdState::kConnecting) {
     id_->closed_early = true;
   } else if (id_->state == IdState::kConnected || id_->state == IdState::kDisconnecting) {
     report_disconnected(*id_);

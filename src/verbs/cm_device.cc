@@ -74,29 +74,49 @@ Result<const Device*> look_up(const io::Address& local) {
   return fail(ENODEV);
 }
 
-/// What is known of this host's addresses, if that still holds.
+bool same(const io::Address& one, const io::Address& other) {
+  return one.same_host(other) && one.scope() == other.scope();
+}
+
 const Device* known_owner(const io::Address& local) {
-  Control& all = control();
-  if (!all.address_watch.unchanged()) all.owners.clear();
-  for (const auto& [address, device] : all.owners) {
-    if (address.same_host(local) && address.scope() == local.scope() && alive(*device)) {
-      return device;
-    }
+  for (const auto& [address, device] : control().owners) {
+    if (same(address, local) && alive(*device)) return device;
   }
   return nullptr;
 }
 
+/// Few, because they are searched one by one.
+template <class Value>
+void remember(std::vector<std::pair<io::Address, Value>>& known, const io::Address& address,
+              const Value& value) {
+  constexpr std::size_t kMost = 64;
+  if (known.size() == kMost) known.clear();
+  known.emplace_back(address, value);
+}
+
 }  // namespace
 
+void check_host() {
+  Control& all = control();
+  if (all.address_watch.unchanged()) return;
+  all.owners.clear();
+  all.sources.clear();
+}
+
+Result<io::Address> source_towards(const io::Address& destination) {
+  for (const auto& [known, source] : control().sources) {
+    if (same(known, destination)) return source;
+  }
+  auto source = io::source_for(destination, {});
+  if (source) remember(control().sources, destination, *source);
+  return source;
+}
+
 Result<const Device*> device_at(const io::Address& local) {
-  constexpr std::size_t kMostOwners = 64;
   const io::Address address = local.unmapped();
   if (const Device* known = known_owner(address)) return known;
   auto found = look_up(address);
-  if (!found) return found;
-  auto& owners = control().owners;
-  if (owners.size() == kMostOwners) owners.clear();
-  owners.emplace_back(address, *found);
+  if (found) remember(control().owners, address, *found);
   return found;
 }
 

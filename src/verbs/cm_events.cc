@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <new>
+#include <utility>
 
 #include "base/event_wait.h"
 #include "base/memory_reserve.h"
+#include "base/process_global.h"
 #include "io/raw_calls.h"
+#include "runtime/progress.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
 
@@ -21,7 +24,7 @@ namespace {
 // A thread takes a count from the descriptor first (there it may block) and the event afterwards,
 // so a dropped event's count may be gone already: the thread then finds it void.
 void take_back_count(Channel& channel) {
-  if (!channel.counter.consume_if_any()) ++channel.void_tokens;
+  if (!channel.counter->consume_if_any()) ++channel.void_tokens;
 }
 
 bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails& details) {
@@ -48,7 +51,8 @@ bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails
     conn.initiator_depth = details.initiator_depth;
   }
   owner.channel->queue.push_back(event);
-  owner.channel->counter.post();
+  owner.channel->counter->add();
+  control().mutex.settle_later(owner.channel->counter);
   return true;
 }
 
@@ -99,8 +103,8 @@ Event* take_event(Channel& channel) {
 }
 
 // How long a request may wait for the program to begin with the one before it, and how often that
-// is looked at: the program's sign may be a store to a public field.
-constexpr int kMostLooks = 500;
+// is looked at at least: the program's sign may be a store to a public field.
+constexpr Duration kLongestHold = std::chrono::milliseconds(50);
 constexpr long kLookAgainNs = 100'000;
 
 /// No sign yet that the program has begun with the last request that it fetched.
@@ -125,13 +129,19 @@ bool must_wait(const rdma_event_channel* handle) {
 // faster than its other thread wakes up. From a network they hardly do; on one host they do. So a
 // thread that blocks for events gets the next request when the program has begun with the one
 // before, or after 50 ms; in that case the program collects requests on purpose, and is not held up
-// again at that listener. Those that poll a non-blocking channel never are.
-void await_handover(std::unique_lock<std::mutex>& lock, const rdma_event_channel* handle) {
+// again at that listener. Those that poll a non-blocking channel never are. Calls that begin with a
+// request wake the held thread.
+void await_handover(std::unique_lock<ControlMutex>& lock, const rdma_event_channel* handle) {
   if (!must_wait(handle) || (::fcntl(handle->fd, F_GETFL) & O_NONBLOCK) != 0) return;
-  for (int looks = 0; looks < kMostLooks && must_wait(handle); ++looks) {
+  ControlMutex& mutex = control().mutex;
+  const Time limit = runtime::Progress::now() + kLongestHold;
+  while (must_wait(handle) && runtime::Progress::now() < limit) {
+    const std::uint32_t seen = mutex.handovers.load(std::memory_order_relaxed);
+    ++mutex.handover_sleepers;
     lock.unlock();
-    io::raw::sleep(kLookAgainNs);
+    io::raw::sleep_on(mutex.handovers, seen, kLookAgainNs);
     lock.lock();
+    --mutex.handover_sleepers;
   }
   if (must_wait(handle)) {
     control().channels.find(handle)->queue.front()->owner->collects_requests = true;
@@ -143,18 +153,29 @@ void await_handover(std::unique_lock<std::mutex>& lock, const rdma_event_channel
 constexpr int kMostReaderLooks = 2000;
 constexpr long kFallAsleepNs = 2'000'000;
 
+/// The calling thread's number, without asking the kernel each time.
+pid_t this_thread() {
+  static thread_local pid_t number = 0;
+  static std::atomic<bool> registered{false};
+  if (number == 0) {
+    if (!registered.exchange(true)) on_fork_child([] { number = 0; });
+    number = ::gettid();
+  }
+  return number;
+}
+
 bool thread_lives(pid_t thread) { return ::tgkill(::getpid(), thread, 0) == 0; }
 
 bool reader_is_away(const rdma_event_channel* handle) {
   const Channel* channel = control().channels.find(handle);
-  return channel != nullptr && channel->reader_away != 0 && channel->reader_away != ::gettid() &&
+  return channel != nullptr && channel->reader_away != 0 && channel->reader_away != this_thread() &&
          thread_lives(channel->reader_away);
 }
 
 // An event thread tells the main thread of an event, and that one destroys the channel and exits:
 // rping does. A kernel's calls take so long that the event thread sleeps in its next call by then,
 // where nothing wakes it. Here it might come too late, get EINVAL, and end the program with that.
-void await_reader(std::unique_lock<std::mutex>& lock, const rdma_event_channel* handle) {
+void await_reader(std::unique_lock<ControlMutex>& lock, const rdma_event_channel* handle) {
   if (!reader_is_away(handle)) return;
   for (int looks = 0; looks < kMostReaderLooks && reader_is_away(handle); ++looks) {
     lock.unlock();
@@ -169,7 +190,7 @@ void await_reader(std::unique_lock<std::mutex>& lock, const rdma_event_channel* 
 /// The live channel behind a handle, whose reader the calling thread is.
 Channel* channel_to_read(const rdma_event_channel* handle) {
   Channel* channel = control().channels.find(handle);
-  if (channel != nullptr && channel->reader_away == ::gettid()) channel->reader_away = 0;
+  if (channel != nullptr && channel->reader_away == this_thread()) channel->reader_away = 0;
   return channel;
 }
 
@@ -192,23 +213,44 @@ Status channel_gone() {
 
 /// Takes a count from the channel. A call that waits by EventWait does not block in here, and keeps
 /// the lock, because its program may destroy the channel meanwhile; one that blocks gives it up.
-Status take_count(Channel& channel, std::unique_lock<std::mutex>& lock) {
-  if (EventWait::current != nullptr) return channel.counter.consume();
+Status take_count(Channel& channel, std::unique_lock<ControlMutex>& lock) {
+  io::EventCounter& counter = *channel.counter;
+  if (EventWait::current != nullptr) return counter.consume();
   lock.unlock();
-  auto taken = channel.counter.consume();
+  auto taken = counter.consume();
   lock.lock();
   return taken;
 }
 
 }  // namespace
 
+void ControlMutex::settle_later(const std::shared_ptr<io::EventCounter>& counter) {
+  const MustNotRunOut memory;
+  if (std::find(unsettled_.begin(), unsettled_.end(), counter) == unsettled_.end()) {
+    unsettled_.push_back(counter);
+  }
+}
+
+void ControlMutex::unlock() {
+  const bool handover = std::exchange(handover_, false);
+  if (handover) handovers.fetch_add(1, std::memory_order_relaxed);
+  auto unsettled = std::exchange(unsettled_, {});
+  mutex_.unlock();
+  if (handover) io::raw::wake_sleepers(handovers);
+  for (const auto& counter : unsettled) counter->settle();
+}
+
+void note_handover() {
+  if (control().mutex.handover_sleepers > 0) control().mutex.tell_handover_later();
+}
+
 Result<Channel*> make_channel() {
   auto counter = io::EventCounter::create();
   if (!counter) return std::unexpected(counter.error());
   Channel* channel = control().channels.create();
   if (channel == nullptr) return fail(ENOMEM);
-  channel->counter = std::move(*counter);
-  channel->pub.fd = channel->counter.fd();
+  channel->counter = std::make_shared<io::EventCounter>(std::move(*counter));
+  channel->pub.fd = channel->counter->fd();
   return channel;
 }
 
@@ -258,7 +300,8 @@ void move_events(Id& id, Channel* to) {
     }
     take_back_count(*from);
     to->queue.push_back(event);
-    to->counter.post();
+    to->counter->add();
+    control().mutex.settle_later(to->counter);
     Id* fresh = is_request(*event) ? new_id_of(*event) : nullptr;
     if (fresh == nullptr) continue;
     fresh->channel = to;
@@ -298,7 +341,7 @@ Status get_cm_event(rdma_event_channel* handle, rdma_cm_event** event) {
     await_handover(lock, handle);
     if (control().channels.find(handle) == nullptr) return sleep_for_ever();
     if (Event* next = take_event(*channel)) {
-      channel->reader_away = ::gettid();
+      channel->reader_away = this_thread();
       *event = &next->pub;
       return {};
     }

@@ -35,7 +35,7 @@ void acknowledge_last(Id& id) {
   id.pub.event = nullptr;
 }
 
-void wait_for_acknowledgements(std::unique_lock<std::mutex>& lock, const Id& id) {
+void wait_for_acknowledgements(std::unique_lock<ControlMutex>& lock, const Id& id) {
   control().acknowledged.wait(lock, [&] { return id.unacked == 0; });
 }
 
@@ -69,6 +69,7 @@ Id* make_id(Channel* channel, rdma_port_space port_space, void* context) {
 }
 
 void silence(Id& id) {
+  if (id.state == IdState::kRequested) note_handover();
   if (id.link) id.link->cut();
   if (id.listener) id.listener->close();
   drop_events(id);

@@ -46,6 +46,7 @@ Depths requested_depths(const mpa::Request& request, const Device& device) {
 
 Id* make_request_id(Id& listener, runtime::PassiveConnection& connection) {
   const io::Address local = connection.local_address().unmapped();
+  check_host();
   auto device = device_at(local);
   if (!device) return nullptr;
   Id* fresh = make_id(listener.channel, listener.pub.ps, listener.pub.context);
@@ -88,13 +89,16 @@ Status start_accepting(Id& id, const rdma_conn_param* param) {
   const Bytes data =
       param != nullptr ? private_data_of(param->private_data, param->private_data_len) : Bytes{};
   id.queue_pair = queue_pair;
-  id.state = IdState::kAccepting;
-  auto accepted = id.passive->accept(offer_for(id, *depths), data, queue_pair, id.link, id.link);
-  if (accepted) return {};
+  note_handover();
+  const auto agreed = id.passive->accept(offer_for(id, *depths), data, queue_pair, id.link);
+  if (agreed) {
+    established(id, *agreed, {});
+    return {};
+  }
   id.passive.reset();
   id.state = IdState::kClosed;
   queue_pair->fail();
-  return accepted;
+  return std::unexpected(agreed.error());
 }
 
 void admit(Id& listener, std::shared_ptr<runtime::PassiveConnection> connection) {
@@ -137,6 +141,7 @@ Status reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data
   if (id == nullptr) return fail(EINVAL);
   if (id->state == IdState::kRequested) {
     id->passive->reject(private_data_of(private_data, private_data_bytes));
+    note_handover();
   } else if (id->state == IdState::kAnswered) {
     // MPA has no word for this; the peer sees its connection end.
     id->active->cancel();

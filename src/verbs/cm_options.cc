@@ -126,7 +126,6 @@ Status notify(rdma_cm_id* handle, ibv_event_type) {
     case IdState::kConnecting:
     case IdState::kAnswered:
     case IdState::kRequested:
-    case IdState::kAccepting:
     case IdState::kConnected:
     case IdState::kDisconnecting:
     case IdState::kDisconnected:

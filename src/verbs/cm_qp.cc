@@ -140,11 +140,6 @@ void end_with_queue_pair(Id& id) {
       id.active.reset();
       id.state = IdState::kClosed;
       return report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
-    case IdState::kAccepting:
-      id.passive->cancel();
-      id.passive.reset();
-      id.state = IdState::kClosed;
-      return report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
     case IdState::kConnected:
     case IdState::kDisconnecting:
       // What is on its way still goes out; nobody is left to be told of the stream's end.
@@ -202,6 +197,7 @@ Status create_qp_ex(rdma_cm_id* handle, ibv_qp_init_attr_ex* attr) {
   attr->recv_cq = granted.recv_cq;
   attr->srq = granted.srq;
   publish(id->pub, parts);
+  if (id->state == IdState::kRequested) note_handover();
   return {};
 }
 

@@ -9,8 +9,8 @@
 //
 //   kIdle --bind_addr--> kBound --listen--> kListening --(request)--> new id in kRequested
 //     \                    |                                             | accept      | reject
-//      \--resolve_addr-----+--> kAddressResolved                        kAccepting   kClosed
-//                                 | resolve_route                        |    \ (peer gone)
+//      \--resolve_addr-----+--> kAddressResolved                         |    \ (peer  kClosed
+//                                 | resolve_route                        |     \  gone)
 //                               kRouteResolved                           |     kClosed
 //                                 | connect                              |
 //                               kConnecting --(reply)--> kConnected <----+
@@ -26,6 +26,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -53,7 +54,6 @@ enum class IdState : std::uint8_t {
   kConnecting,
   kAnswered,  // connected, and the program has yet to make its own queue pair ready
   kRequested,
-  kAccepting,
   kConnected,
   kDisconnecting,
   kDisconnected,
@@ -74,7 +74,8 @@ struct Event {
 
 struct Channel {
   rdma_event_channel pub{};
-  io::EventCounter counter;  // as many as `queue` has, but for those below and taken ones
+  // As many as `queue` has, but for those below and taken ones.
+  std::shared_ptr<io::EventCounter> counter;
   std::deque<Event*> queue;
   unsigned void_tokens = 0;  // events that were dropped after a thread had taken their count
   pid_t reader_away = 0;     // thread that fetched an event and has not come back for the next one
@@ -84,7 +85,6 @@ struct Channel {
 
 /// What the runtime tells about an id. It may outlive the id.
 class Link final : public runtime::ConnectObserver,
-                   public runtime::AcceptObserver,
                    public runtime::ListenObserver,
                    public runtime::StreamObserver {
  public:
@@ -95,8 +95,6 @@ class Link final : public runtime::ConnectObserver,
   void on_connected(const mpa::Agreement& agreement, Bytes private_data) override;
   void on_rejected(Bytes private_data) override;
   void on_connect_failed(int error) override;
-  void on_accepted(const mpa::Agreement& agreement) override;
-  void on_accept_failed(int error) override;
   void on_request(std::shared_ptr<runtime::PassiveConnection> connection) override;
   void on_request_lost(runtime::PassiveConnection& connection) override;
   void on_stream_closed() override;
@@ -162,16 +160,39 @@ struct Id {
   [[nodiscard]] bool datagram() const { return pub.ps == RDMA_PS_UDP || pub.ps == RDMA_PS_IPOIB; }
 };
 
+/// The connection manager's mutex. Threads that it lets know of something would wake up and wait
+/// for it at once: they hear of it when it has been released.
+class ControlMutex {
+ public:
+  void lock() { mutex_.lock(); }
+  void unlock();
+  // Below: for the holder.
+  /// Wakes the readers of a counter that has got an event.
+  void settle_later(const std::shared_ptr<io::EventCounter>& counter);
+  /// Wakes the threads that sleep on `handovers`.
+  void tell_handover_later() { handover_ = true; }
+  /// Changes when the program has done something with a request that it fetched.
+  std::atomic<std::uint32_t> handovers{0};
+  unsigned handover_sleepers = 0;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<io::EventCounter>> unsettled_;
+  bool handover_ = false;
+};
+
 struct Control {
-  std::mutex mutex;
-  std::condition_variable acknowledged;
+  ControlMutex mutex;
+  std::condition_variable_any acknowledged;
   ObjectPool<Channel> channels;
   ObjectPool<Id> ids;
   ObjectPool<Event> events;
   std::deque<Device> devices;  // stay at their addresses
-  // Which device owns an address, as long as the host's addresses stay as they are.
+  // Which device owns an address, and from which address a destination is reached, as long as the
+  // host's addresses and routes stay as they are.
   io::AddressWatch address_watch;
   std::vector<std::pair<io::Address, const Device*>> owners;
+  std::vector<std::pair<io::Address, io::Address>> sources;  // of destinations
 };
 
 inline Control& control() { return ProcessGlobal<Control>::get(); }
@@ -194,6 +215,8 @@ struct EventDetails {
 void report(Id& id, rdma_cm_event_type type, const EventDetails& details = {});
 /// Queues a CONNECT_REQUEST of `listener` for `fresh`; false without memory.
 bool report_request(Id& listener, Id& fresh, const EventDetails& details);
+/// The stream of `id` runs: its queue pair is in RTS. Queues ESTABLISHED (cm_connect.cc).
+void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details);
 /// Forgets what is queued for the id; requests are closed, with their new ids.
 void drop_events(Id& id);
 /// Moves what is queued for the id, and the new ids of queued requests.
@@ -203,6 +226,8 @@ void admit_waiting(Id& listener);
 /// Forgets the queued request that made `fresh`. False when it was fetched already.
 bool drop_request(Id& listener, const Id& fresh);
 void acknowledge(Event& event);
+/// The program has begun with a request: a thread that was held up may fetch the next one.
+void note_handover();
 
 // Ids (cm_id.cc).
 /// A new id on `channel`; null without memory.
@@ -219,7 +244,12 @@ void set_source(Id& id, const io::Address& address);
 void set_destination(Id& id, const io::Address& address);
 /// Binds an id in kIdle.
 Status bind(Id& id, const io::Address& address);
+/// Forgets what is known of the host's addresses and routes if these have changed.
+void check_host();
+/// The address that a destination is reached from, when the program has none in mind.
+Result<io::Address> source_towards(const io::Address& destination);
 /// The device of the interface that owns a local address: ENODEV when there is none.
+/// After check_host() in the same call.
 Result<const Device*> device_at(const io::Address& local);
 void use_device(Id& id, const Device& device);
 

@@ -6,13 +6,25 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <mutex>
+#include <utility>
 
+#include "base/process_global.h"
+#include "io/address_watch.h"
 #include "verbs/api.h"
 
 namespace airdma::verbs {
 namespace {
 
 constinit std::atomic<Device*> first_device{nullptr};
+
+/// What the kernel said last, as long as it says nothing new: programs ask for a port and its GIDs
+/// for each queue pair, and a whole answer takes milliseconds.
+struct KnownInterfaces {
+  std::mutex mutex;
+  io::AddressWatch watch;
+  std::vector<io::Interface> list;
+};
 
 /// EUI-64 of the interface's MAC address. One without (loopback, tunnels) gets a locally
 /// administered GUID from its name, the same in every process of the host.
@@ -72,10 +84,16 @@ Device* find_or_make(const io::Interface& interface) {
 }  // namespace
 
 std::optional<io::Interface> Device::look() const {
-  auto interfaces = io::list_interfaces();
-  if (!interfaces) return std::nullopt;
-  for (io::Interface& candidate : *interfaces) {
-    if (candidate.name == interface) return std::move(candidate);
+  KnownInterfaces& known = ProcessGlobal<KnownInterfaces>::get();
+  std::lock_guard lock(known.mutex);
+  if (!known.watch.unchanged() || known.list.empty()) {
+    known.list.clear();
+    auto interfaces = io::list_interfaces();
+    if (!interfaces) return std::nullopt;
+    known.list = std::move(*interfaces);
+  }
+  for (const io::Interface& candidate : known.list) {
+    if (candidate.name == interface) return candidate;
   }
   return std::nullopt;
 }

@@ -27,11 +27,10 @@ std::shared_ptr<runtime::QueuePair> queue_pair_of(const ibv_qp* handle) {
 ibv_qp* queue_pair_with(std::uint32_t number, const ibv_device* device) {
   State& all = state();
   std::lock_guard lock(all.control);
-  ibv_qp* found = nullptr;
-  all.qps.for_each([&](Qp& qp) {
-    if (qp.pub.qp_num == number && &qp.context->device->pub == device) found = &qp.pub;
-  });
-  return found;
+  const auto found = all.qpns.find(number);
+  if (found == all.qpns.end() || found->second == nullptr) return nullptr;
+  Qp& qp = *found->second;
+  return &qp.context->device->pub == device ? &qp.pub : nullptr;
 }
 
 Status init_queue_pair(ibv_qp* qp, model::AccessMask remote_access) {

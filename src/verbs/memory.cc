@@ -31,7 +31,7 @@ Result<unsigned> check_access(unsigned access) {
 /// Publishes under a random key that is free.
 Status publish(State& all, model::Region& region) {
   for (;;) {
-    const auto bits = random_bits();
+    const auto bits = all.random.take();
     if (!bits) return std::unexpected(bits.error());
     if (all.memory.publish(Stag(*bits), region)) return {};
   }

@@ -14,7 +14,7 @@ namespace {
 /// Publishes under a random key whose first 24 bits no other key has.
 Result<std::uint32_t> publish(State& all, model::Region& window) {
   for (;;) {
-    const auto bits = random_bits();
+    const auto bits = all.random.take();
     if (!bits) return std::unexpected(bits.error());
     if (all.memory.publish_window(Stag(*bits), window)) return *bits;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a device says about itself, its port and its addresses. Everything that the interface knows
-// is read when asked, so that it is current.
+// is looked up when asked, so that it is current.
 #include <endian.h>
 #include <unistd.h>
 

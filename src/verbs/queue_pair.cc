@@ -43,10 +43,10 @@ Status check_capacity(const ibv_qp_cap& cap, bool own_receives) {
 
 Result<Qpn> choose_qpn(State& all) {
   for (;;) {
-    const auto bits = random_bits();
+    const auto bits = all.random.take();
     if (!bits) return std::unexpected(bits.error());
     const std::uint32_t qpn = *bits & kQpnMask;
-    if (qpn >= kFirstQpn && all.qpns.insert(qpn).second) return Qpn(qpn);
+    if (qpn >= kFirstQpn && all.qpns.emplace(qpn, nullptr).second) return Qpn(qpn);
   }
 }
 
@@ -127,6 +127,7 @@ Result<ibv_qp*> add_queue_pair(State& all, const Parts& parts, const ibv_qp_init
   }
   fill(*qp, all, parts, attr, qpn);
   ++all.use_of(*qp->context).qps;
+  all.qpns[qpn.value()] = qp;
   ++parts.pd->users;
   ++parts.send_cq->users;
   ++parts.receive_cq->users;

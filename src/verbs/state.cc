@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace airdma::verbs {
 
@@ -18,12 +19,14 @@ model::Region* RegionStore::take() {
   return region;
 }
 
-Result<std::uint32_t> random_bits() {
-  std::uint32_t bits = 0;
-  while (::getrandom(&bits, sizeof bits, 0) != sizeof bits) {
-    if (errno != EINTR) return fail(errno, "getrandom");
+Result<std::uint32_t> RandomBits::take() {
+  if (left_ == 0) {
+    while (::getrandom(words_.data(), sizeof words_, 0) != sizeof words_) {
+      if (errno != EINTR) return fail(errno, "getrandom");
+    }
+    left_ = words_.size();
   }
-  return bits;
+  return std::exchange(words_[--left_], 0);
 }
 
 }  // namespace airdma::verbs

@@ -19,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/ids.h"
@@ -261,6 +260,17 @@ struct DeviceUse {
   int qps = 0;
 };
 
+/// Bits from the system's random source, so that neither keys nor numbers can be guessed. Fetched a
+/// handful at a time, and forgotten when given out. Its user holds State::control.
+class RandomBits {
+ public:
+  Result<std::uint32_t> take();
+
+ private:
+  std::array<std::uint32_t, 32> words_{};
+  std::size_t left_ = 0;
+};
+
 struct State {
   std::mutex control;
   ObjectPool<Context> contexts;
@@ -273,8 +283,9 @@ struct State {
   ObjectPool<Qp> qps;
   model::MemoryTable memory;
   RegionStore regions;
-  std::unordered_set<std::uint32_t> qpns;
   std::unordered_map<const Device*, DeviceUse> uses;
+  std::unordered_map<std::uint32_t, Qp*> qpns;  // null while it is being made
+  RandomBits random;
   std::uint32_t next_handle = 0;
   std::uint32_t next_pd = 0;
   std::array<EventGate, 16> gates;
@@ -313,8 +324,5 @@ void tear_down(Mw& mw);
 
 /// Ends the bindings that this queue pair made. With `control` held.
 void unbind_windows(State& all, Qpn qpn);
-
-/// Bits from the system's random source, so that neither keys nor numbers can be guessed.
-Result<std::uint32_t> random_bits();
 
 }  // namespace airdma::verbs

@@ -53,7 +53,7 @@ struct StreamParams {
   Duration first_fpdu_grace = std::chrono::milliseconds(10);
   /// Initiator: when the peer has sent nothing so long after our first FPDU, a zero-length WRITE
   /// follows, because some peers miss what arrives right behind their MPA reply; two more after
-  /// five times as long each, while nothing comes.
+  /// five times as long each, while nothing comes. Duration::max(): the peer is known not to.
   Duration nudge_after = std::chrono::milliseconds(20);
 };
 

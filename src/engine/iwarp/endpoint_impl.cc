@@ -78,6 +78,7 @@ void EndpointImpl::start(const StreamParams& params, Time now) {
   rtr_due_ = params.initiator && params.rtr != Rtr::kNone;
   held_ = !params.initiator;
   nudge_interval_ = params.nudge_after;
+  nudge_ = params.nudge_after == Duration::max() ? Nudge::kOver : Nudge::kNotYet;
   // With an RTR frame agreed the initiator's first FPDU is certain to come (RFC 6581 9.2).
   if (held_ && params.rtr == Rtr::kNone) hold_end_ = now + params.first_fpdu_grace;
   state_ = EndpointState::kOperational;

@@ -113,7 +113,10 @@ TEST(TcpSocket, TakesAPortThatOnlyTimeWaitHolds) {
     auto client = *TcpSocket::bound(v4("127.0.0.1"), {});
     ASSERT_TRUE(client.connect(address));
     Result<TcpSocket> accepted = fail(EAGAIN);
-    while (!accepted) accepted = listener.accept();
+    Address peer;
+    while (!accepted) accepted = listener.accept(peer);
+    EXPECT_TRUE(peer.same_host(v4("127.0.0.1")));
+    EXPECT_EQ(peer.port(), client.local_address().port());
     accepted->close();  // closes first: TIME_WAIT is the server's
     std::byte byte[1];
     while (client.receive(byte)) {

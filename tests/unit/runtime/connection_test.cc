@@ -33,7 +33,7 @@ std::string text_of(Bytes bytes) {
 }
 
 /// One side: memory, a completion queue, a queue pair, and what its observers heard.
-struct Side : ConnectObserver, AcceptObserver, StreamObserver {
+struct Side : ConnectObserver, StreamObserver {
   explicit Side(std::uint32_t qpn) {
     region.start = memory.data();
     region.base = reinterpret_cast<std::uint64_t>(memory.data());
@@ -57,8 +57,6 @@ struct Side : ConnectObserver, AcceptObserver, StreamObserver {
   void on_connect_failed(int error) override {
     outcome.set_value("failed " + std::to_string(error));
   }
-  void on_accepted(const mpa::Agreement&) override { outcome.set_value("accepted"); }
-  void on_accept_failed(int) override { outcome.set_value("accept failed"); }
   void on_stream_closed() override { closed.set_value(); }
 
   void post_receive(std::uint64_t wr_id) {
@@ -172,9 +170,8 @@ class ConnectionTest : public testing::Test {
     const auto attempt = connect(client);
     const auto request = requests->next();
     EXPECT_EQ(text_of(request->request().private_data), "hello");
-    ASSERT_TRUE(request->accept(kOffer, bytes_of("welcome"), server->queue_pair, server, server));
+    ASSERT_TRUE(request->accept(kOffer, bytes_of("welcome"), server->queue_pair, server));
     EXPECT_EQ(client->outcome.get_future().get(), "connected welcome");
-    EXPECT_EQ(server->outcome.get_future().get(), "accepted");
   }
   /// A TCP client that speaks as it likes.
   io::TcpSocket raw_client() {
@@ -294,7 +291,7 @@ TEST_F(ConnectionTest, ServerThatListensALittleLateIsReached) {
   const auto attempt = connect(client);  // the first attempt is refused: nobody listens yet
   const auto late = *Listener::start(std::move(socket), 16, std::chrono::seconds(10), requests);
   const auto request = requests->next();
-  ASSERT_TRUE(request->accept({}, {}, server->queue_pair, server, server));
+  ASSERT_TRUE(request->accept({}, {}, server->queue_pair, server));
   EXPECT_EQ(client->outcome.get_future().get(), "connected ");
   late->close();
 }
@@ -334,7 +331,7 @@ TEST_F(ConnectionTest, ClientThatLeavesBeforeTheAnswerIsReported) {
   const auto request = requests->next();
   attempt->cancel();
   requests->await_lost(1);
-  const auto status = request->accept({}, {}, server->queue_pair, server, server);
+  const auto status = request->accept({}, {}, server->queue_pair, server);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ECONNRESET);
 }

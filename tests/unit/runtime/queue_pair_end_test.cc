@@ -63,7 +63,7 @@ class Acceptor : public ListenObserver {
   explicit Acceptor(Side& side) : side_(side) {}
   void on_request(std::shared_ptr<PassiveConnection> connection) override {
     [[maybe_unused]] const auto status =
-        connection->accept({}, {}, side_.queue_pair, {}, {});  // the peer may be gone already
+        connection->accept({}, {}, side_.queue_pair, {});  // the peer may be gone already
     answered.set_value();
   }
   void on_request_lost(PassiveConnection&) override {}

@@ -395,6 +395,14 @@ TEST(Nudge, FollowsAFirstFrameThatNothingAnswered) {
   EXPECT_EQ(pair.a.endpoint.next_deadline(), std::nullopt);
 }
 
+TEST(Nudge, IsNotSentToAPeerThatNeedsNone) {
+  Fixture f(64, {.nudge_after = Duration::max()});
+  f.pair.a.post({.wr_id = 1, .sges = {f.here(64)}});
+  std::vector<std::byte> out(std::size_t{128} * 1024);
+  ASSERT_GT(f.pair.a.endpoint.poll_transmit(out, f.pair.now), 64u);
+  EXPECT_EQ(f.pair.a.endpoint.next_deadline(), std::nullopt);
+}
+
 TEST(Nudge, IsNotSentToAPeerThatAnswers) {
   EndpointPair pair;
   Buffer source(pair.a.table, kKey, kHere, 64);
