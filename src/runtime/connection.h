@@ -63,8 +63,8 @@ class PassiveConnection {
   [[nodiscard]] virtual const mpa::Request& request() const = 0;
   [[nodiscard]] virtual io::Address local_address() const = 0;
   [[nodiscard]] virtual io::Address peer_address() const = 0;
-  /// Answers with acceptance. The queue pair must be in INIT; when the call succeeds it is in RTS and
-  /// owns the stream. ECONNRESET when the peer is gone already.
+  /// Answers with acceptance. The queue pair must be in INIT; when the call succeeds it is in RTS
+  /// and owns the stream. ECONNRESET when the peer is gone already.
   virtual Result<mpa::Agreement> accept(const mpa::Offer& offer, Bytes private_data,
                                         std::shared_ptr<QueuePair> queue_pair,
                                         std::weak_ptr<StreamObserver> stream_observer) = 0;
