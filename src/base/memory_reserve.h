@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What happens when memory runs out (docs/decisions/0007). A call of the program that creates or
+// What happens when memory runs out (docs/decisions/0009). A call of the program that creates or
 // connects something fails with ENOMEM: it runs under MayRunOut. Everything else (the progress
 // thread, posting and polling, the end of a stream, an event for the program) has nobody to tell
 // and no way back: there `operator new` takes from a reserve, and waits when that is used up, too.

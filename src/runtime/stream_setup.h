@@ -22,7 +22,7 @@ struct FpduRoom {
 };
 /// Longest ULPDU of the FPDUs we send: nearly 64 KiB within one host and to peers that say they
 /// like it, one FPDU per TCP segment elsewhere (RFC 5044 3: receivers without a reassembly buffer
-/// want them aligned), unless the user has chosen. docs/decisions/0005.
+/// want them aligned), unless the user has chosen. docs/decisions/0008.
 std::size_t max_ulpdu(const FpduRoom& room, const FpduLimit& limit);
 
 /// The addresses of a connected socket.

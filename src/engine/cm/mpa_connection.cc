@@ -35,7 +35,7 @@ bool asks_for_crc(CrcPolicy policy) {
 std::uint16_t depth_field(std::uint16_t depth) { return std::min(depth, kMpaDepthNotNegotiated); }
 
 // Peer: the reserved flag in which the kernel's siw says that it takes FPDUs of more than one TCP
-// segment, and which others ignore (RFC 5044 7.1). docs/decisions/0005.
+// segment, and which others ignore (RFC 5044 7.1). docs/decisions/0008.
 constexpr std::uint8_t kLargeFpdus = 0x8;
 
 std::uint8_t reserved_flags(const Offer& offer) { return offer.large_fpdus ? kLargeFpdus : 0; }
