@@ -2,7 +2,9 @@
 #include "io/tcp_socket.h"
 
 #include <netinet/ip.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -136,6 +138,11 @@ std::size_t TcpSocket::segment_size() const {
   socklen_t length = sizeof size;
   if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_MAXSEG, &size, &length) < 0 || size <= 0) return 536;
   return static_cast<std::size_t>(size);
+}
+
+bool TcpSocket::has_unacknowledged() const {
+  int bytes = 0;
+  return ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 }  // namespace airdma::io

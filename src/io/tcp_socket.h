@@ -56,6 +56,8 @@ class TcpSocket {
   [[nodiscard]] Address peer_address() const;
   /// Sender's maximum segment size now, 536 when unknown.
   [[nodiscard]] std::size_t segment_size() const;
+  /// Whether the peer's TCP has not taken all that was sent.
+  [[nodiscard]] bool has_unacknowledged() const;
 
  private:
   Fd fd_;

@@ -464,7 +464,10 @@ void QueuePair::on_time() {
     receive_ended(ENODATA);  // nobody posted the receives
     linger_until_ = now_ + kLinger;
   } else {
-    close_stream(false);
+    // What the peer's TCP has not taken by now meets a program that posts no receives and may be
+    // waiting for just this end; a FIN would stay behind it for minutes. A reset gets through, and
+    // leaves the peer what it has in its socket.
+    close_stream(!shutdown_sent_ || socket_.has_unacknowledged());
   }
 }
 

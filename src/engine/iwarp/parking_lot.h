@@ -45,6 +45,9 @@ class ParkingLot {
     std::size_t payload_bytes = 0;
   };
 
+  void make_room(std::size_t payload_bytes);
+  void drop_past();
+
   std::vector<Slot> slots_;
   std::vector<std::byte> payload_;
   std::size_t first_ = 0;         // slot of the oldest; those before it are over
