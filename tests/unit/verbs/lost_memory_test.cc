@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Registered memory that the program takes away: the work that needs it fails, the process lives.
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <functional>
@@ -36,12 +35,10 @@ struct Memory {
   ibv_mr* mr;
 };
 
-/// Puts other memory in the place of what is there. By the call's number: the thread sanitizer takes
-/// mmap() for a write that races with the library's access, and programs that do not wait for the
-/// library are what these tests are about.
+/// Puts other memory in the place of what is there.
 bool map_over(std::byte* start, std::size_t bytes, int protection) {
-  return ::syscall(SYS_mmap, start, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-                   0) != -1;
+  return ::mmap(start, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+         MAP_FAILED;
 }
 
 /// Ways to lose the second half of a range.
@@ -65,7 +62,12 @@ std::ostream& operator<<(std::ostream& out, const Loss& loss) { return out << lo
 
 class LostMemory : public CmTest, public testing::WithParamInterface<Loss> {
  protected:
-  void SetUp() override { establish_connection(); }
+  void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "these tests and the library race for the memory, on purpose";
+#endif
+    establish_connection();
+  }
 
   static void receive(ibv_qp* qp, const Memory& memory) {
     ibv_sge sge{memory.address(), static_cast<std::uint32_t>(memory.bytes), memory.mr->lkey};
