@@ -72,6 +72,7 @@ void MpaSettings::apply(mpa::Offer& offer) const {
   offer.rtr = rtr;
   offer.revision = revision;
   offer.large_fpdus = true;
+  offer.reads_from_the_start = true;
 }
 
 MpaSettings read_mpa_settings(const char* (*value_of)(const char* name)) {

@@ -72,8 +72,7 @@ iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiato
                                 .segment_bytes = socket.segment_size()},
                                mpa_settings().fpdu);
   params.rtr = convert(agreement.rtr);
-  // Peer: who says so is one of us, and reads all that arrives.
-  if (agreement.large_fpdus) params.nudge_after = Duration::max();
+  if (agreement.reads_from_the_start) params.nudge_after = Duration::max();
   return params;
 }
 

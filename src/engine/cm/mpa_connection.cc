@@ -37,6 +37,9 @@ std::uint16_t depth_field(std::uint16_t depth) { return std::min(depth, kMpaDept
 // Peer: the reserved flag in which the kernel's siw says that it takes FPDUs of more than one TCP
 // segment, and which others ignore (RFC 5044 7.1). docs/decisions/0008.
 constexpr std::uint8_t kLargeFpdus = 0x8;
+// Of ours, in replies alone: siw answers with the flags of the request, so what a request had would
+// tell nothing.
+constexpr std::uint8_t kReadsFromTheStart = 0x4;
 
 std::uint8_t reserved_flags(const Offer& offer) { return offer.large_fpdus ? kLargeFpdus : 0; }
 
@@ -138,6 +141,7 @@ void Initiator::on_reply(const wire::MpaFrame& reply) {
   agreement_.send_markers = reply.markers;
   agreement_.receive_markers = offer_.markers;
   agreement_.large_fpdus = (reply.reserved & kLargeFpdus) != 0;
+  agreement_.reads_from_the_start = (reply.reserved & kReadsFromTheStart) != 0;
   agreement_.ird = offer_.ird;
   agreement_.ord = offer_.ord;
   state_ = SetupState::kEstablished;
@@ -216,6 +220,7 @@ void Responder::accept(const Offer& offer, Bytes private_data) {
   reply.crc = agreement_.crc;
   reply.markers = offer.markers;
   reply.reserved = reserved_flags(offer);
+  if (offer.reads_from_the_start) reply.reserved |= kReadsFromTheStart;
   reply.private_data = private_data;
   if (reply.enhanced) {
     reply.enhanced = wire::MpaEnhanced{.ird = depth_field(agreement_.ird),

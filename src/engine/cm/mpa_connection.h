@@ -38,8 +38,9 @@ struct Offer {
   /// Initiator: the only RTR frame on offer, instead of WRITE and READ. Responder: the one it takes
   /// if it is offered, instead of the cheapest; kNone turns every offer down.
   std::optional<Rtr> rtr = std::nullopt;
-  bool markers = false;      // demand markers in what the peer sends
-  bool large_fpdus = false;  // say that FPDUs of more than a TCP segment are welcome
+  bool markers = false;               // demand markers in what the peer sends
+  bool large_fpdus = false;           // say that FPDUs of more than a TCP segment are welcome
+  bool reads_from_the_start = false;  // responder: say that nothing behind the reply is missed
   std::uint16_t ird = 0;
   std::uint16_t ord = 0;
   std::uint16_t max_ird = kDefaultMaxIrd;  // ird is raised up to this when the peer's ord is more
@@ -52,10 +53,12 @@ struct Agreement {
   bool send_markers = false;     // the peer demands markers in what we send
   bool receive_markers = false;  // we demand them in what it sends
   bool large_fpdus = false;      // the peer welcomes FPDUs of more than a TCP segment
-  bool enhanced = false;         // IRD and ORD were exchanged
-  std::uint16_t ird = 0;         // READs the peer may have outstanding with us
-  std::uint16_t ord = 0;         // READs we may have outstanding with the peer
-  Rtr rtr = Rtr::kNone;          // the initiator sends it first, the responder waits for it
+  /// Initiator: the peer misses nothing that follows its reply at once (StreamParams::nudge_after).
+  bool reads_from_the_start = false;
+  bool enhanced = false;  // IRD and ORD were exchanged
+  std::uint16_t ird = 0;  // READs the peer may have outstanding with us
+  std::uint16_t ord = 0;  // READs we may have outstanding with the peer
+  Rtr rtr = Rtr::kNone;   // the initiator sends it first, the responder waits for it
 };
 
 /// What a request says, as the passive side's program is shown it.

@@ -368,6 +368,16 @@ TEST(MpaConnection, LargeFpdusAreWelcomedPerSide) {
   EXPECT_EQ(initiator.take_transmit(), request("1802000400000000"));
 }
 
+// A peer that answers with the flags of the request, as kernel siw does, has not said so.
+TEST(MpaConnection, OnlyAReplySaysThatNothingBehindItIsMissed) {
+  const Both both({.large_fpdus = true, .reads_from_the_start = true},
+                  {.large_fpdus = true, .reads_from_the_start = true});
+  EXPECT_TRUE(both.initiator.agreement().reads_from_the_start);
+  const Both echo({.large_fpdus = true, .reads_from_the_start = true}, {.large_fpdus = true});
+  EXPECT_TRUE(echo.initiator.agreement().large_fpdus);
+  EXPECT_FALSE(echo.initiator.agreement().reads_from_the_start);
+}
+
 TEST(MpaConnection, RtrFollowsBothWishes) {
   const struct {
     std::optional<Rtr> active, passive;
