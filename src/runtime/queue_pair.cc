@@ -80,6 +80,16 @@ void QueuePair::set_state(QpState state) {
   });
 }
 
+bool QueuePair::step(QpState from, QpState to) {
+  bool taken = false;
+  with_transport([&] {
+    const QpState present = state();
+    taken = present == from || present == QpState::kRts;
+    if (present == from) state_.store(to, std::memory_order_release);
+  });
+  return taken;
+}
+
 void QueuePair::set_remote_access(model::AccessMask access) {
   with_transport([&] {
     remote_access_ = access;

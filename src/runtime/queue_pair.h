@@ -93,6 +93,9 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// RESET, INIT: sets the state. From a state with a stream RESET aborts the stream; work is
   /// forgotten without completions.
   void set_state(QpState state);
+  /// INIT to RTR or RTR to RTS, by a program that moves the queue pair itself. A connection may
+  /// have brought it to RTS meanwhile, and that stands. False when it has left these states.
+  bool step(QpState from, QpState to);
   /// Takes effect at once, on a live connection too.
   void set_remote_access(model::AccessMask access);
   /// RTS to SQD: no further send is begun. `notify`: kSqDrained when those begun are complete.

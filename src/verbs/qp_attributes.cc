@@ -134,10 +134,12 @@ bool step_for_connection(QpState from, QpState to, std::uint32_t mask) {
   return from == QpState::kRtr && to == QpState::kRts && mask == IBV_QP_STATE;
 }
 
-/// False when the connection has ended meanwhile.
+/// False when the connection has ended meanwhile, or to RESET within a batch of ibv_wr_* of the
+/// calling thread, whose lock that would wait for.
 bool move(Qp& qp, QpState from, QpState to, bool notify) {
   switch (to) {
     case QpState::kReset:
+      if (qp.batch.is_of_this_thread()) return false;
       qp.runtime->set_state(QpState::kReset);
       qp.attributes = {};
       return true;
@@ -149,13 +151,11 @@ bool move(Qp& qp, QpState from, QpState to, bool notify) {
       return true;
     case QpState::kRts:
       if (from == QpState::kSqd) return qp.runtime->resume_sends();
-      if (from != to) qp.runtime->set_state(to);
-      return true;
+      return from == to || qp.runtime->step(from, to);
     case QpState::kSqd:
       return from != QpState::kRts || qp.runtime->hold_sends(notify);
     case QpState::kRtr:
-      if (from != to) qp.runtime->set_state(to);
-      return true;
+      return from == to || qp.runtime->step(from, to);
     case QpState::kSqe:
       return true;
   }
@@ -197,7 +197,7 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
     qp->runtime->set_remote_access(attr->qp_access_flags & kPeerRights);
   }
   if (moves) {
-    qp->pub.state = attr->qp_state;
+    qp->pub.state = static_cast<ibv_qp_state>(qp->runtime->state());
     qp->moved = true;
   }
   return {};

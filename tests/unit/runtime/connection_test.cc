@@ -254,6 +254,39 @@ TEST_F(ConnectionTest, DisconnectEndsBothSidesAndFlushes) {
   EXPECT_EQ(server->next_completion().status, model::WcStatus::kFlushError);
 }
 
+// A program that is done posts no receives and waits for the end, which would stay for minutes
+// behind all that TCP holds for it.
+TEST_F(ConnectionTest, TheEndReachesAPeerThatTakesNothing) {
+  establish();
+  constexpr std::uint64_t kMost = 16 * 1024;  // 64 MiB, more than sockets hold
+  std::uint64_t posted = 0;
+  for (int idle = 0; idle < 20'000 && posted < kMost;) {
+    model::Completion completion;
+    idle = client->cq.poll(1, &completion) == 0 ? idle + 1 : 0;
+    bool room = false;
+    {
+      std::lock_guard lock(client->queue_pair->send_lock());
+      room = client->queue_pair->send_room() != 0;
+    }
+    if (room) client->post_send(posted++, 4096);
+  }
+  client->queue_pair->disconnect();
+  server->closed.get_future().wait();
+  EXPECT_EQ(server->queue_pair->state(), QpState::kError);
+}
+
+// As by a program that moves its queue pair itself while its connection comes and goes.
+TEST_F(ConnectionTest, AStepUndoesNothingThatTheConnectionDid) {
+  EXPECT_TRUE(client->queue_pair->step(QpState::kInit, QpState::kRtr));
+  EXPECT_EQ(client->queue_pair->state(), QpState::kRtr);
+  establish();
+  EXPECT_TRUE(client->queue_pair->step(QpState::kInit, QpState::kRtr));
+  EXPECT_EQ(client->queue_pair->state(), QpState::kRts);
+  client->queue_pair->disconnect();
+  EXPECT_FALSE(client->queue_pair->step(QpState::kRtr, QpState::kRts));
+  EXPECT_EQ(client->queue_pair->state(), QpState::kError);
+}
+
 TEST_F(ConnectionTest, WhatWasSentArrivesThoughTheSenderIsDestroyed) {
   establish();
   for (std::uint64_t i = 0; i < 8; ++i) client->post_send(i, 4096);

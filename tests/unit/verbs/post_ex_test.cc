@@ -354,6 +354,7 @@ TEST_F(PostExTest, CallsOutsideOfABatchChangeNothing) {
   ibv_send_wr wr{};
   ibv_send_wr* bad = nullptr;
   EXPECT_EQ(post_send(&qp->qp_base, &wr, &bad), EINVAL);
+  EXPECT_EQ(to_state(&qp->qp_base, IBV_QPS_RESET), EINVAL);
   EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
   EXPECT_EQ(posted(qp), 0u);
   EXPECT_EQ(batch(qp, [&] { ibv_wr_send(qp); }), 0);
