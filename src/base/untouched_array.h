@@ -18,7 +18,9 @@ class UntouchedArray {
  public:
   UntouchedArray() = default;
   explicit UntouchedArray(std::size_t count)
-      : data_(static_cast<T*>(::operator new(count * sizeof(T), kAlignment))), size_(count) {}
+      : data_(count == 0 ? nullptr
+                         : static_cast<T*>(::operator new(count * sizeof(T), kAlignment))),
+        size_(count) {}
 
   [[nodiscard]] T* data() const { return data_.get(); }
   [[nodiscard]] std::size_t size() const { return size_; }

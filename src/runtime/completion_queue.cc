@@ -173,7 +173,7 @@ bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* p
   return accepted;
 }
 
-// None of them can report any more. The caller may hold the transport of one and members_mutex_, so
+// None of them can report any more. The caller may hold the transport of one and members_lock_, so
 // this happens later, on the progress thread, when the queue itself may be gone.
 void CompletionQueue::fail_members() {
   const auto progress = Progress::start();
@@ -221,8 +221,8 @@ int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* tim
 }
 
 void CompletionQueue::drive_transport() {
-  if (!members_mutex_.try_lock()) return;
-  std::lock_guard lock(members_mutex_, std::adopt_lock);
+  if (!members_lock_.try_lock()) return;
+  std::lock_guard lock(members_lock_, std::adopt_lock);
   const std::uint32_t empties = empty_polls_.load(std::memory_order_relaxed) + 1;
   empty_polls_.store(empties, std::memory_order_relaxed);
   if (members_.empty()) return;
@@ -252,7 +252,7 @@ void CompletionQueue::request_notify(bool solicited_only) {
   lock_.unlock();
   Progress::flush_held();  // the program is about to sleep
   if (empty_polls_.exchange(0, std::memory_order_relaxed) == 0) return;
-  std::lock_guard lock(members_mutex_);
+  std::lock_guard lock(members_lock_);
   if (progress_ != nullptr) progress_->note_poll_end();
 }
 
@@ -278,7 +278,7 @@ bool CompletionQueue::take_overdue_notification() {
 }
 
 void CompletionQueue::attach(QueuePair* queue_pair) {
-  std::scoped_lock lock(members_mutex_, list_mutex_);
+  std::scoped_lock lock(members_lock_, list_mutex_);
   for (Member& member : members_) {
     if (member.queue_pair == queue_pair) {
       ++member.roles;
@@ -289,7 +289,7 @@ void CompletionQueue::attach(QueuePair* queue_pair) {
 }
 
 void CompletionQueue::detach(QueuePair* queue_pair) {
-  std::scoped_lock lock(members_mutex_, list_mutex_);
+  std::scoped_lock lock(members_lock_, list_mutex_);
   for (auto member = members_.begin(); member != members_.end(); ++member) {
     if (member->queue_pair != queue_pair) continue;
     if (--member->roles == 0) members_.erase(member);

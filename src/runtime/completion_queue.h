@@ -140,7 +140,7 @@ class CompletionQueue {
   std::atomic<std::uint32_t> empty_polls_{0};  // in a row
   // Held while the members are driven; a change of the list takes the second one too, which alone
   // is enough to read it.
-  SpinLock members_mutex_;
+  SpinLock members_lock_;
   std::mutex list_mutex_;
   std::vector<Member> members_;
   Progress* progress_ = nullptr;

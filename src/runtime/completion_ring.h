@@ -6,11 +6,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
-#include <type_traits>
 
+#include "base/untouched_array.h"
 #include "model/completion.h"
 
 namespace airdma::runtime {
@@ -33,14 +30,14 @@ class CompletionRing {
   CompletionRing(std::uint32_t capacity, bool timed)
       : capacity_(capacity),
         mask_(slots_for(capacity) - 1),
-        entries_(allocate<Entry>(mask_ + 1)),
-        times_(timed ? allocate<CompletionTime>(mask_ + 1) : nullptr) {}
+        entries_(mask_ + 1),
+        times_(timed ? mask_ + 1 : 0) {}
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
   [[nodiscard]] bool empty() const { return head_ == tail_; }
   [[nodiscard]] bool full() const { return size() >= capacity_; }
-  [[nodiscard]] bool timed() const { return times_ != nullptr; }
+  [[nodiscard]] bool timed() const { return times_.size() != 0; }
   [[nodiscard]] std::uint64_t head() const { return head_; }
   [[nodiscard]] std::uint64_t tail() const { return tail_; }
 
@@ -48,12 +45,12 @@ class CompletionRing {
   void push(const Entry& entry, const CompletionTime& time) {
     const std::uint64_t slot = tail_++ & mask_;
     entries_[slot] = entry;
-    if (times_) times_[slot] = time;
+    if (timed()) times_[slot] = time;
   }
   /// The oldest entry, and its time if the ring is timed and `time` is given. There must be one.
   Entry pop(CompletionTime* time) {
     const std::uint64_t slot = head_++ & mask_;
-    if (times_ && time != nullptr) *time = times_[slot];
+    if (timed() && time != nullptr) *time = times_[slot];
     return entries_[slot];
   }
   /// Keeps the entries that `keep(entry)` is true of, in their order.
@@ -63,7 +60,7 @@ class CompletionRing {
     for (std::uint64_t i = head_; i != tail_; ++i) {
       if (!keep(entries_[i & mask_])) continue;
       entries_[kept & mask_] = entries_[i & mask_];
-      if (times_) times_[kept & mask_] = times_[i & mask_];
+      if (timed()) times_[kept & mask_] = times_[i & mask_];
       ++kept;
     }
     tail_ = kept;
@@ -75,35 +72,21 @@ class CompletionRing {
     tail_ = old.tail_;
     for (std::uint64_t i = head_; i != tail_; ++i) {
       entries_[i & mask_] = old.entries_[i & old.mask_];
-      if (times_) times_[i & mask_] = old.times_[i & old.mask_];
+      if (timed()) times_[i & mask_] = old.times_[i & old.mask_];
     }
   }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  template <class T>
-  using Array = std::unique_ptr<T[], Free>;
-
   static std::uint64_t slots_for(std::uint32_t capacity) {
     std::uint64_t slots = 1;
     while (slots < capacity) slots *= 2;
     return slots;
   }
-  /// Zeroed, and untouched until it is used: of a deep queue that stays short little is resident.
-  template <class T>
-  static Array<T> allocate(std::uint64_t count) {
-    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
-    void* memory = std::calloc(count, sizeof(T));
-    if (memory == nullptr) throw std::bad_alloc();
-    return Array<T>(static_cast<T*>(memory));
-  }
 
   std::uint32_t capacity_;
   std::uint64_t mask_;
-  Array<Entry> entries_;
-  Array<CompletionTime> times_;
+  UntouchedArray<Entry> entries_;
+  UntouchedArray<CompletionTime> times_;  // empty unless timed
   std::uint64_t head_ = 0;
   std::uint64_t tail_ = 0;
 };
