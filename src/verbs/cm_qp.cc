@@ -82,22 +82,6 @@ ibv_qp_init_attr_ex copy_of(const ibv_qp_init_attr_ex& attr) {
   return copy;
 }
 
-/// The call without extensions unless one is asked for.
-Result<ibv_qp*> make_qp(ibv_context* context, ibv_qp_init_attr_ex& attr) {
-  if (attr.comp_mask != IBV_QP_INIT_ATTR_PD) return verbs::create_qp_ex(context, &attr);
-  ibv_qp_init_attr plain{};
-  plain.qp_context = attr.qp_context;
-  plain.send_cq = attr.send_cq;
-  plain.recv_cq = attr.recv_cq;
-  plain.srq = attr.srq;
-  plain.cap = attr.cap;
-  plain.qp_type = attr.qp_type;
-  plain.sq_sig_all = attr.sq_sig_all;
-  auto qp = verbs::create_qp(attr.pd, &plain);
-  attr.cap = plain.cap;
-  return qp;
-}
-
 Status make_parts(rdma_cm_id* id, ibv_qp_init_attr_ex& attr, Parts& parts) {
   if (attr.send_cq == nullptr) {
     auto made = make_cq(id, attr.cap.max_send_wr, parts.send_channel, parts.send_cq);
@@ -110,7 +94,7 @@ Status make_parts(rdma_cm_id* id, ibv_qp_init_attr_ex& attr, Parts& parts) {
     if (!made) return made;
     attr.recv_cq = parts.receive_cq;
   }
-  auto qp = make_qp(id->verbs, attr);
+  auto qp = verbs::create_qp_ex(id->verbs, &attr);
   if (!qp) return std::unexpected(qp.error());
   parts.qp = *qp;
   return verbs::init_queue_pair(parts.qp, kPeerAccess);

@@ -18,7 +18,6 @@ namespace airdma::verbs {
 /// The queue pair at work behind a handle; null when the handle is no live queue pair.
 std::shared_ptr<runtime::QueuePair> queue_pair_of(const ibv_qp* qp);
 /// The queue pair with this number on a device, in whatever context; null when there is none.
-/// Limit: looks at all of them, for programs that make their queue pairs without the CM.
 ibv_qp* queue_pair_with(std::uint32_t number, const ibv_device* device);
 
 /// RESET to INIT as rdma_create_qp wants it, with these rights for the peer. EINVAL when the queue
