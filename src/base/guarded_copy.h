@@ -61,9 +61,4 @@ template <class Access>
   return guarded(to, from.size(), [=] { std::memcpy(to, from.data(), from.size()); });
 }
 
-/// Copies out of memory of the program. False when it is not there to be read.
-[[nodiscard]] inline bool copy_from_program(std::byte* to, Bytes from) {
-  return guarded(from.data(), from.size(), [=] { std::memcpy(to, from.data(), from.size()); });
-}
-
 }  // namespace airdma

@@ -21,6 +21,10 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
+bool copy_from_program(std::byte* to, Bytes from) {
+  return guarded(from.data(), from.size(), [=] { std::memcpy(to, from.data(), from.size()); });
+}
+
 /// Pages of their own; the destructor takes the range away whatever became of it.
 struct Pages {
   explicit Pages(std::size_t count, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1)
