@@ -15,9 +15,9 @@ from support import mpa
 from support.processes import free_port, wait_until
 
 COUNT = 100
-# What a connection may hold: the library's backlog of 256 kB, as much again of messages that wait
-# for receives, and as much as both for everything else, what the heap keeps among it. A peer that
-# takes nothing must not cost more, whatever the program sends.
+# What a connection may hold: 256 kB each of frames that TCP does not take, of messages that wait for
+# receives, and of what was read behind those; and as much again for its queues and the heap. A peer
+# that takes nothing must not cost more, whatever the program sends.
 MOST_KB_PER_CONNECTION = 1024
 
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/verbs/cm_fixture.h"
+#include "tests/unit/verbs/pairs_fixture.h"
 #include "verbs/api.h"
 
 namespace airdma::cm {
@@ -48,20 +48,6 @@ class ConnectedQueuePairTest : public CmTest {
     EXPECT_EQ(attr.cur_qp_state, attr.qp_state);
     EXPECT_EQ(qp->state, attr.qp_state);
     return attr;
-  }
-  static int receive(ibv_qp* qp, std::uint64_t id) {
-    ibv_recv_wr wr{};
-    wr.wr_id = id;
-    ibv_recv_wr* bad = nullptr;
-    return verbs::post_recv(qp, &wr, &bad);
-  }
-  static int send(ibv_qp* qp, std::uint64_t id) {
-    ibv_send_wr wr{};
-    wr.wr_id = id;
-    wr.opcode = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad = nullptr;
-    return verbs::post_send(qp, &wr, &bad);
   }
   /// Of no bytes unless `sge` is given.
   int write(ibv_qp* qp, ibv_sge* sge) {
