@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "io/tcp_socket.h"
 
-#include <netinet/ip.h>
 #include <linux/sockios.h>
+#include <netinet/ip.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>

@@ -44,7 +44,7 @@ bool Requester::begin_atomic(const SendWqe& wqe) {
   if (reads_.full()) return false;
   if (!writable(wqe)) return refuse(Violation::kReadSinkBuffer);
   progress_ = {.active = true, .stage = Stage::kAtomicRequest};
-  in_flight(next_).reads = 0;
+  in_flight(next_) = {};
   return true;
 }
 
