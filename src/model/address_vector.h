@@ -29,8 +29,7 @@ struct Gid {
   [[nodiscard]] constexpr std::array<std::uint8_t, 4> v4() const {
     return {bytes[12], bytes[13], bytes[14], bytes[15]};
   }
-  /// Of many receivers: 224.0.0.0/4, or ff00::/8. An InfiniBand multicast GID that carries an IPv4
-  /// group (ff0e::ffff:a.b.c.d, as the kernel's connection manager writes it) counts.
+  /// Of many receivers: 224.0.0.0/4 or ff00::/8.
   [[nodiscard]] constexpr bool is_multicast() const {
     return is_v4() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
   }
