@@ -25,5 +25,11 @@ using Qpn = Id<struct QpnTag>;
 using Stag = Id<struct StagTag>;
 /// Protection domain.
 using PdId = Id<struct PdIdTag>;
+/// Queue key: what a datagram must name to reach a queue pair (IBTA vol. 1, 10.2.5).
+using Qkey = Id<struct QkeyTag>;
+/// Partition key: bit 15 is full membership (IBTA vol. 1, 10.9).
+using Pkey = Id<struct PkeyTag, std::uint16_t>;
+/// Number of an XRC shared receive queue (24 bits used).
+using Srqn = Id<struct SrqnTag>;
 
 }  // namespace airdma
