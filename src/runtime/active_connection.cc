@@ -25,7 +25,7 @@ class ActiveSetup final : public ActiveConnection,
                           public std::enable_shared_from_this<ActiveSetup> {
  public:
   ActiveSetup(Progress& progress, io::TcpSocket socket, const mpa::Offer& offer, Bytes private_data,
-              std::shared_ptr<QueuePair> queue_pair, std::weak_ptr<ConnectObserver> observer,
+              std::shared_ptr<StreamQueuePair> queue_pair, std::weak_ptr<ConnectObserver> observer,
               std::weak_ptr<StreamObserver> stream)
       : progress_(progress),
         socket_(std::move(socket)),
@@ -37,7 +37,7 @@ class ActiveSetup final : public ActiveConnection,
 
   Status begin(const io::Address& peer, Duration timeout);
   io::Address local_address() const override;
-  Status hand_over(std::shared_ptr<QueuePair> queue_pair) override;
+  Status hand_over(std::shared_ptr<StreamQueuePair> queue_pair) override;
   void cancel() override;
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
@@ -54,7 +54,7 @@ class ActiveSetup final : public ActiveConnection,
   Outcome on_tcp_connected();
   Outcome read_reply();
   Outcome established(Bytes leftover);
-  Status give_stream_to(QueuePair& queue_pair, Bytes leftover);
+  Status give_stream_to(StreamQueuePair& queue_pair, Bytes leftover);
   Outcome failed(int error);
   void finish();
 
@@ -79,7 +79,7 @@ class ActiveSetup final : public ActiveConnection,
   std::vector<std::byte> request_;
   std::vector<std::byte> leftover_;  // read behind the reply, while the stream waits
   std::unique_ptr<trace::TcpTap> tap_;
-  std::shared_ptr<QueuePair> queue_pair_;
+  std::shared_ptr<StreamQueuePair> queue_pair_;
   std::weak_ptr<ConnectObserver> observer_;
   std::weak_ptr<StreamObserver> stream_observer_;
 };
@@ -174,7 +174,7 @@ void ActiveSetup::cancel() {
   progress_.remove(watch_);
 }
 
-Status ActiveSetup::hand_over(std::shared_ptr<QueuePair> queue_pair) {
+Status ActiveSetup::hand_over(std::shared_ptr<StreamQueuePair> queue_pair) {
   std::lock_guard lock(mutex_);
   if (!waits_for_queue_pair_) return fail(ECONNABORTED, "connect");
   waits_for_queue_pair_ = false;
@@ -260,7 +260,7 @@ ActiveSetup::Outcome ActiveSetup::established(Bytes leftover) {
   return status ? Outcome::kConnected : failed(status.error().code);
 }
 
-Status ActiveSetup::give_stream_to(QueuePair& queue_pair, Bytes leftover) {
+Status ActiveSetup::give_stream_to(StreamQueuePair& queue_pair, Bytes leftover) {
   const auto params = stream_params(initiator_.agreement(), true, socket_, ends_);
   return queue_pair.start_stream(std::move(socket_), params, leftover, std::move(tap_),
                                  stream_observer_);
@@ -270,7 +270,7 @@ Status ActiveSetup::give_stream_to(QueuePair& queue_pair, Bytes leftover) {
 
 Result<std::shared_ptr<ActiveConnection>> ActiveConnection::start(
     io::TcpSocket socket, const io::Address& peer, const mpa::Offer& offer, Bytes private_data,
-    Duration timeout, std::shared_ptr<QueuePair> queue_pair,
+    Duration timeout, std::shared_ptr<StreamQueuePair> queue_pair,
     std::weak_ptr<ConnectObserver> observer, std::weak_ptr<StreamObserver> stream_observer) {
   auto progress = Progress::start();
   if (!progress) return std::unexpected(progress.error());

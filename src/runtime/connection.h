@@ -18,7 +18,7 @@
 #include "engine/cm/mpa_connection.h"
 #include "io/address.h"
 #include "io/tcp_socket.h"
-#include "runtime/queue_pair.h"
+#include "runtime/stream_queue_pair.h"
 
 namespace airdma::runtime {
 
@@ -47,11 +47,11 @@ class ActiveConnection {
   /// (then no callback comes). `timeout` bounds the whole setup.
   static Result<std::shared_ptr<ActiveConnection>> start(
       io::TcpSocket socket, const io::Address& peer, const mpa::Offer& offer, Bytes private_data,
-      Duration timeout, std::shared_ptr<QueuePair> queue_pair,
+      Duration timeout, std::shared_ptr<StreamQueuePair> queue_pair,
       std::weak_ptr<ConnectObserver> observer, std::weak_ptr<StreamObserver> stream_observer);
   [[nodiscard]] virtual io::Address local_address() const = 0;
   /// Gives the waiting stream to a queue pair. ECONNABORTED when none waits (any more).
-  virtual Status hand_over(std::shared_ptr<QueuePair> queue_pair) = 0;
+  virtual Status hand_over(std::shared_ptr<StreamQueuePair> queue_pair) = 0;
   /// Gives up: closes the socket. Harmless at any time.
   virtual void cancel() = 0;
 };
@@ -66,7 +66,7 @@ class PassiveConnection {
   /// Answers with acceptance. The queue pair must be in INIT; when the call succeeds it is in RTS
   /// and owns the stream. ECONNRESET when the peer is gone already.
   virtual Result<mpa::Agreement> accept(const mpa::Offer& offer, Bytes private_data,
-                                        std::shared_ptr<QueuePair> queue_pair,
+                                        std::shared_ptr<StreamQueuePair> queue_pair,
                                         std::weak_ptr<StreamObserver> stream_observer) = 0;
   /// Answers with a rejection and closes. Harmless when the peer is gone.
   virtual void reject(Bytes private_data) = 0;

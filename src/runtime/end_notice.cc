@@ -12,14 +12,14 @@ constexpr Duration kTick = std::chrono::milliseconds(1);
 
 }  // namespace
 
-EndNotice::EndNotice(Progress& progress, std::weak_ptr<QueuePair> queue_pair,
+EndNotice::EndNotice(Progress& progress, std::weak_ptr<StreamQueuePair> queue_pair,
                      std::weak_ptr<StreamObserver> observer)
     : progress_(progress),
       queue_pair_(std::move(queue_pair)),
       observer_(std::move(observer)),
       limit_(Progress::now() + kLongest) {}
 
-void EndNotice::start(Progress& progress, std::weak_ptr<QueuePair> queue_pair,
+void EndNotice::start(Progress& progress, std::weak_ptr<StreamQueuePair> queue_pair,
                       std::weak_ptr<StreamObserver> observer) {
   std::shared_ptr<EndNotice> self(
       new EndNotice(progress, std::move(queue_pair), std::move(observer)));

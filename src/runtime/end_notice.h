@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "runtime/progress.h"
-#include "runtime/queue_pair.h"
+#include "runtime/stream_queue_pair.h"
 
 namespace airdma::runtime {
 
@@ -20,19 +20,19 @@ class EndNotice : public Pollable, public std::enable_shared_from_this<EndNotice
   /// Limit: a program that never polls hears of the end after this.
   static constexpr Duration kLongest = std::chrono::milliseconds(100);
 
-  static void start(Progress& progress, std::weak_ptr<QueuePair> queue_pair,
+  static void start(Progress& progress, std::weak_ptr<StreamQueuePair> queue_pair,
                     std::weak_ptr<StreamObserver> observer);
 
   void on_ready(std::uint32_t) override {}
   void on_deadline() override;
 
  private:
-  EndNotice(Progress& progress, std::weak_ptr<QueuePair> queue_pair,
+  EndNotice(Progress& progress, std::weak_ptr<StreamQueuePair> queue_pair,
             std::weak_ptr<StreamObserver> observer);
   bool still_waits();
 
   Progress& progress_;
-  const std::weak_ptr<QueuePair> queue_pair_;
+  const std::weak_ptr<StreamQueuePair> queue_pair_;
   const std::weak_ptr<StreamObserver> observer_;
   const Time limit_;
   bool seen_ = false;

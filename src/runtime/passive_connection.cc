@@ -130,7 +130,7 @@ bool PassiveSetup::send_answer() {
 }
 
 Result<mpa::Agreement> PassiveSetup::accept(const mpa::Offer& offer, Bytes private_data,
-                                            std::shared_ptr<QueuePair> queue_pair,
+                                            std::shared_ptr<StreamQueuePair> queue_pair,
                                             std::weak_ptr<StreamObserver> stream_observer) {
   std::lock_guard lock(mutex_);
   if (!take_for_answer()) return fail(ECONNRESET, "accept");

@@ -45,7 +45,7 @@ class PassiveSetup final : public PassiveConnection,
   io::Address local_address() const override { return ends_.local; }
   io::Address peer_address() const override { return ends_.peer; }
   Result<mpa::Agreement> accept(const mpa::Offer& offer, Bytes private_data,
-                                std::shared_ptr<QueuePair> queue_pair,
+                                std::shared_ptr<StreamQueuePair> queue_pair,
                                 std::weak_ptr<StreamObserver> stream_observer) override;
   void reject(Bytes private_data) override;
   void cancel() override;

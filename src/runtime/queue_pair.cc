@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Creation, state and the calls of the verbs layer and the connection manager.
-// queue_pair_pump.cc has the data path.
+// What queue pairs of all transports share.
 #include "runtime/queue_pair.h"
 
-#include <cerrno>
-
-#include "base/log.h"
-#include "io/fault_handler.h"
-#include "runtime/lingering_socket.h"
+#include <algorithm>
+#include <utility>
 
 namespace airdma::runtime {
 
@@ -22,204 +18,111 @@ QueuePair::QueuePair(const QueuePairConfig& config, const model::MemoryTable& me
       send_queue_(config.max_send_wr, config.max_send_sge, config.max_inline_data),
       receive_queue_(
           config.shared_receives ? 1 : config.max_recv_wr,
-          config.shared_receives ? config.shared_receives->max_sge() : config.max_recv_sge, 0) {
-  renew_endpoint();
-}
+          config.shared_receives ? config.shared_receives->max_sge() : config.max_recv_sge, 0) {}
 
 QueuePair::~QueuePair() = default;
 
-std::shared_ptr<QueuePair> QueuePair::create(const QueuePairConfig& config,
-                                             const model::MemoryTable& memory,
-                                             CompletionQueue& send_cq, CompletionQueue& receive_cq,
-                                             std::weak_ptr<QueuePairObserver> observer) {
-  std::shared_ptr<QueuePair> queue_pair(
-      new QueuePair(config, memory, send_cq, receive_cq, std::move(observer)));
-  send_cq.attach(queue_pair.get());
+void QueuePair::attach() {
+  send_cq_.attach(this);
   try {
-    receive_cq.attach(queue_pair.get());
+    receive_cq_.attach(this);
   } catch (...) {
-    send_cq.detach(queue_pair.get());
+    send_cq_.detach(this);
     throw;
   }
-  return queue_pair;
 }
 
-void QueuePair::renew_endpoint() {
-  iwarp::EndpointConfig config{
-      .qpn = config_.qpn, .pd = config_.pd, .remote_access = remote_access_};
-  if (config_.shared_receives) {
-    config.shared_receives = config_.shared_receives.get();
-    config.receive_pd = config_.shared_receives->pd();
-  }
-  endpoint_ = std::make_unique<iwarp::Endpoint>(config, memory_, send_queue_, receive_queue_);
-}
-
-void QueuePair::set_state(QpState state) {
-  with_transport([&] {
-    if (state == QpState::kReset) {
-      ended_here_ = true;
-      if (socket_) close_stream(true);
-      ended_here_ = false;
-      renew_endpoint();
-      // Before the counts start anew: taking these gives places back.
-      send_cq_.discard(config_.qpn);
-      receive_cq_.discard(config_.qpn);
-      // Nobody posts from here on, and what was posted until here goes.
-      state_.store(QpState::kReset, std::memory_order_release);
-      std::lock_guard sends(send_lock_);
-      std::lock_guard receives(receive_lock_);
-      send_queue_.reset();
-      sends_released_.store(0, std::memory_order_release);
-      sends_drained_ = 0;
-      receive_queue_.reset();
-      stalled_.store(false, std::memory_order_relaxed);
-      paused_ = false;
-      if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
-    }
-    state_.store(state, std::memory_order_release);
-  });
-}
-
-bool QueuePair::step(QpState from, QpState to) {
-  bool taken = false;
-  with_transport([&] {
-    const QpState present = state();
-    taken = present == from || present == QpState::kRts;
-    if (present == from) state_.store(to, std::memory_order_release);
-  });
-  return taken;
-}
-
-void QueuePair::set_remote_access(model::AccessMask access) {
-  with_transport([&] {
-    remote_access_ = access;
-    endpoint_->set_remote_access(access);
-  });
-}
-
-bool QueuePair::hold_sends(bool notify) {
-  bool held = false;
-  with_transport([&] {
-    held = state() == QpState::kRts;
-    if (!held) return;
-    state_.store(QpState::kSqd, std::memory_order_release);
-    endpoint_->hold_sends(true, notify);
-  });
-  return held;
-}
-
-bool QueuePair::resume_sends() {
-  bool resumed = false;
-  with_transport([&] {
-    resumed = state() == QpState::kSqd;
-    if (!resumed) return;
-    state_.store(QpState::kRts, std::memory_order_release);
-    endpoint_->hold_sends(false, false);
-    pending_.fetch_or(kTransmit, std::memory_order_relaxed);
-  });
-  return resumed;
-}
-
-bool QueuePair::sends_draining() {
-  bool draining = false;
-  with_transport([&] { draining = state() == QpState::kSqd && !endpoint_->sends_drained(); });
-  return draining;
-}
-
-void QueuePair::fail() {
-  with_transport([&] {
-    ended_here_ = static_cast<bool>(socket_);
-    endpoint_->fail(now_);
-    state_.store(QpState::kError, std::memory_order_release);
-  });
-}
-
-void QueuePair::fail_soon() { drive(kFail); }
-
-Status QueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamParams& params,
-                               Bytes leftover, std::unique_ptr<trace::TcpTap> tap,
-                               std::weak_ptr<StreamObserver> observer) {
-  auto progress = Progress::start();
-  if (!progress) return std::unexpected(progress.error());
-  io::watch_faults();
-  Status status;
-  with_transport([&] {
-    const QpState state = this->state();
-    const bool ready = state == QpState::kInit || state == QpState::kRtr || state == QpState::kRts;
-    if (!ready || socket_ || endpoint_->state() != iwarp::EndpointState::kIdle) {
-      status = airdma::fail(EINVAL, "start_stream");
-      return;
-    }
-    auto watch = (*progress)->add_stream(socket.fd(), shared_from_this());
-    if (!watch) {
-      status = std::unexpected(watch.error());
-      return;
-    }
-    progress_ = *progress;
-    watch_ = *watch;
-    left_to_poller_.store(false, std::memory_order_relaxed);
-    socket_ = std::move(socket);
-    tap_ = std::move(tap);
-    stream_observer_ = std::move(observer);
-    state_.store(QpState::kRts, std::memory_order_release);
-    endpoint_->start(params, now_);
-    if (!leftover.empty()) endpoint_->on_bytes(leftover, now_);
-    pending_.fetch_or(kReceive | kTransmit, std::memory_order_relaxed);
-  });
-  return status;
-}
-
-void QueuePair::disconnect() {
-  with_transport([&] {
-    ended_here_ = static_cast<bool>(socket_);
-    transmit();  // what was held back
-    endpoint_->disconnect(now_);
-    state_.store(QpState::kError, std::memory_order_release);
-  });
-}
-
-void QueuePair::destroy() {
+void QueuePair::detach() {
   send_cq_.detach(this);
   receive_cq_.detach(this);
-  with_transport([&] {
-    destroyed_ = true;
-    stream_observer_.reset();
-    if (socket_) {
-      transmit();  // what was held back
-      endpoint_->disconnect(now_);
-      transmit();
-      leave_stream_behind();
+}
+
+// --- Posting ---
+
+std::uint32_t QueuePair::send_room() const {
+  const std::uint64_t taken = send_queue_.tail() - sends_released_.load(std::memory_order_acquire);
+  return send_queue_.depth() - static_cast<std::uint32_t>(taken);
+}
+
+bool QueuePair::hold_posts(std::uint32_t count, std::uint64_t bytes) {
+  if (!burst_.expects_more(polls()) || bytes > PostBurst::kLargestHeld) return false;
+  if (state() != QpState::kRts || !burst_.hold(count)) return false;
+  if (flush_listed_.exchange(true, std::memory_order_seq_cst)) return true;
+  const auto progress = Progress::start();
+  if (progress && (*progress)->flush_later(weak_from_this())) return true;
+  flush_listed_.store(false, std::memory_order_relaxed);
+  return false;
+}
+
+void QueuePair::on_flush(bool overdue) {
+  flush_listed_.store(false, std::memory_order_seq_cst);
+  if (!burst_.holds()) return;
+  if (overdue) burst_.forced(polls());
+  drive(kTransmit);
+}
+
+bool QueuePair::receives_waiting() const {
+  return !receive_queue_.empty() || (config_.shared_receives && !config_.shared_receives->empty());
+}
+
+// --- Whose turn it is ---
+
+void QueuePair::drive(std::uint32_t work) {
+  pending_.fetch_or(work, std::memory_order_seq_cst);
+  do {
+    {
+      const std::unique_lock lock(transport_lock_, std::try_to_lock);
+      if (!lock) return;  // the holder looks at pending_ again
+      pump(pending_.exchange(0, std::memory_order_acq_rel));
     }
-    endpoint_->clear_completions();
-    state_.store(QpState::kReset, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  } while (pending_.load(std::memory_order_relaxed) != 0);
+}
+
+// --- What a transport says ---
+
+bool QueuePair::report(std::span<const model::Completion> completions) {
+  const auto is_send = [](const model::Completion& completion) { return !completion.receive; };
+  const auto sends = static_cast<std::uint64_t>(std::ranges::count_if(completions, is_send));
+  const std::uint64_t head = send_queue_.head();
+  const std::uint64_t silent = head - std::exchange(sends_drained_, head) - sends;
+  if (silent != 0) sends_released_.fetch_add(silent, std::memory_order_release);
+  if (completions.empty()) return false;
+  bool lost = false;
+  for (const model::Completion& completion : completions) {
+    if (destroyed_) break;  // the queues may be gone
+    CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
+    auto* const released = completion.receive ? nullptr : &sends_released_;
+    std::uint64_t position = 0;
+    if (!queue.push(completion, &position, released)) lost = true;
+    if (completion.status != model::WcStatus::kSuccess) continue;
+    (completion.receive ? receive_success_ : send_success_) = position;
+    last_success_ = now_;
+  }
+  if (lost && state() != QpState::kError) pending_.fetch_or(kFail, std::memory_order_relaxed);
+  return true;
+}
+
+void QueuePair::announce(model::QpEvent event) {
+  const auto progress = Progress::start();
+  if (!progress) return;
+  (*progress)->defer([observer = observer_, event] {
+    if (const auto target = observer.lock()) target->on_qp_event(event);
   });
-  if (config_.shared_receives) config_.shared_receives->cancel(shared_wait_);
+}
+
+void QueuePair::forget_work() {
+  // Before the counts start anew: taking these gives places back.
   send_cq_.discard(config_.qpn);
   receive_cq_.discard(config_.qpn);
+  // Nobody posts from here on, and what was posted until here goes.
+  state_.store(QpState::kReset, std::memory_order_release);
+  std::lock_guard sends(send_lock_);
+  std::lock_guard receives(receive_lock_);
+  send_queue_.reset();
+  sends_released_.store(0, std::memory_order_release);
+  sends_drained_ = 0;
+  receive_queue_.reset();
 }
-
-bool QueuePair::successes_seen() {
-  bool seen = true;
-  with_transport([&] {
-    if (!destroyed_) seen = send_cq_.seen(send_success_) && receive_cq_.seen(receive_success_);
-  });
-  return seen;
-}
-
-// What TCP has not taken yet still belongs to the peer: sends that completed must arrive.
-void QueuePair::leave_stream_behind() {
-  if (!socket_) return;
-  progress_->remove(watch_);
-  watch_ = 0;
-  input_.close();
-  if (tap_) tap_->closed(false);
-  tap_.reset();
-  log_closed();
-  LingeringSocket::start(*progress_, std::move(socket_), std::move(backlog_), backlog_begin_,
-                         backlog_end_);
-  backlog_begin_ = backlog_end_ = 0;
-}
-
-void QueuePair::on_deadline() { drive(kDeadline); }
 
 }  // namespace airdma::runtime

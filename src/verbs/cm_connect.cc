@@ -117,7 +117,7 @@ Status start_connecting(Id& id, const rdma_conn_param* param) {
 
 /// Null when the program has destroyed or reset the queue pair behind the id's back: then nothing
 /// will be heard of its stream.
-std::shared_ptr<runtime::QueuePair> streaming_queue_pair(const Id& id) {
+std::shared_ptr<runtime::StreamQueuePair> streaming_queue_pair(const Id& id) {
   auto queue_pair = id.queue_pair.lock();
   if (queue_pair != nullptr && queue_pair->state() == runtime::QpState::kReset) return nullptr;
   return queue_pair;
@@ -169,8 +169,8 @@ void find_program_qp(Id& id, const rdma_conn_param* param) {
                       : nullptr;
 }
 
-std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id) {
-  auto queue_pair = verbs::queue_pair_of(id.qp());
+std::shared_ptr<runtime::StreamQueuePair> queue_pair_of(const Id& id) {
+  auto queue_pair = verbs::stream_queue_pair_of(id.qp());
   if (queue_pair == nullptr) return nullptr;
   switch (queue_pair->state()) {
     case runtime::QpState::kInit:

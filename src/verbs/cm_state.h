@@ -149,7 +149,7 @@ struct Id {
   // Connections.
   std::shared_ptr<runtime::ActiveConnection> active;
   std::shared_ptr<runtime::PassiveConnection> passive;
-  std::weak_ptr<runtime::QueuePair> queue_pair;
+  std::weak_ptr<runtime::StreamQueuePair> queue_pair;
   ibv_qp* program_qp = nullptr;  // that the program made and named in conn_param; may be gone
   Depths agreed;                 // while in kAnswered
   std::vector<std::byte> default_private_data;  // of connect(id, NULL): from create_ep
@@ -256,7 +256,7 @@ void use_device(Id& id, const Device& device);
 // Connections.
 /// The runtime's object of the id's queue pair, ready for a connection; null when there is none or
 /// it is not.
-std::shared_ptr<runtime::QueuePair> queue_pair_of(const Id& id);
+std::shared_ptr<runtime::StreamQueuePair> queue_pair_of(const Id& id);
 /// For an id without a queue pair: remembers the one that the program names.
 void find_program_qp(Id& id, const rdma_conn_param* param);
 /// Of a conn_param: 255 stands for the device's maximum, more than it is EINVAL.

@@ -18,9 +18,11 @@ void with_queue_pair(const ibv_qp* handle, Use use) {
 
 }  // namespace
 
-std::shared_ptr<runtime::QueuePair> queue_pair_of(const ibv_qp* handle) {
-  std::shared_ptr<runtime::QueuePair> found;
-  with_queue_pair(handle, [&](Qp& qp) { found = qp.runtime; });
+std::shared_ptr<runtime::StreamQueuePair> stream_queue_pair_of(const ibv_qp* handle) {
+  std::shared_ptr<runtime::StreamQueuePair> found;
+  with_queue_pair(handle, [&](Qp& qp) {
+    found = std::dynamic_pointer_cast<runtime::StreamQueuePair>(qp.runtime);
+  });
   return found;
 }
 

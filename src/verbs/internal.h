@@ -11,12 +11,13 @@
 
 #include "base/result.h"
 #include "model/memory.h"
-#include "runtime/queue_pair.h"
+#include "runtime/stream_queue_pair.h"
 
 namespace airdma::verbs {
 
-/// The queue pair at work behind a handle; null when the handle is no live queue pair.
-std::shared_ptr<runtime::QueuePair> queue_pair_of(const ibv_qp* qp);
+/// The queue pair over TCP behind a handle; null when the handle is no live queue pair, or one of
+/// another transport.
+std::shared_ptr<runtime::StreamQueuePair> stream_queue_pair_of(const ibv_qp* qp);
 /// The queue pair with this number on a device, in whatever context; null when there is none.
 ibv_qp* queue_pair_with(std::uint32_t number, const ibv_device* device);
 

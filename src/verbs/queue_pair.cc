@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "runtime/stream_queue_pair.h"
 #include "verbs/api.h"
 #include "verbs/limits.h"
 #include "verbs/raw_enum.h"
@@ -118,9 +119,9 @@ Result<ibv_qp*> add_queue_pair(State& all, const Parts& parts, const ibv_qp_init
   if (qp == nullptr) return fail(ENOMEM);
   try {
     qp->observer = std::make_shared<QpObserver>(&qp->pub, parts.pd->context->events);
-    qp->runtime =
-        runtime::QueuePair::create(config_of(attr.cap, qpn, parts), all.memory,
-                                   *parts.send_cq->queue, *parts.receive_cq->queue, qp->observer);
+    qp->runtime = runtime::StreamQueuePair::create(config_of(attr.cap, qpn, parts), all.memory,
+                                                   *parts.send_cq->queue, *parts.receive_cq->queue,
+                                                   qp->observer);
   } catch (...) {
     all.qps.destroy(qp);
     throw;

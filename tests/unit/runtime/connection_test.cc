@@ -45,7 +45,7 @@ struct Side : ConnectObserver, StreamObserver {
     config.qpn = Qpn{qpn};
     config.pd = kPd;
     config.max_send_wr = config.max_recv_wr = 16;
-    queue_pair = QueuePair::create(config, table, cq, cq, {});
+    queue_pair = StreamQueuePair::create(config, table, cq, cq, {});
     queue_pair->set_state(QpState::kInit);
   }
   ~Side() { queue_pair->destroy(); }
@@ -106,7 +106,7 @@ struct Side : ConnectObserver, StreamObserver {
   model::Region region;
   model::MemoryTable table;
   CompletionQueue cq{64, nullptr, nullptr};
-  std::shared_ptr<QueuePair> queue_pair;
+  std::shared_ptr<StreamQueuePair> queue_pair;
   std::promise<std::string> outcome;
   std::promise<void> closed;
 };

@@ -19,7 +19,7 @@ struct Side {
     config.qpn = Qpn{qpn};
     config.pd = PdId{1};
     config.max_send_wr = config.max_recv_wr = 16;
-    queue_pair = QueuePair::create(config, table, cq, cq, {});
+    queue_pair = StreamQueuePair::create(config, table, cq, cq, {});
     queue_pair->set_state(QpState::kInit);
   }
   ~Side() { queue_pair->destroy(); }
@@ -35,7 +35,7 @@ struct Side {
 
   model::MemoryTable table;
   CompletionQueue cq{64, nullptr, nullptr};
-  std::shared_ptr<QueuePair> queue_pair;
+  std::shared_ptr<StreamQueuePair> queue_pair;
 };
 
 // Who still holds one, as the connection manager may, does not reach its queues with it: the

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "runtime/end_notice.h"
-#include "runtime/queue_pair.h"
+#include "runtime/stream_queue_pair.h"
 
 namespace airdma::runtime {
 namespace {
@@ -28,30 +28,11 @@ constexpr std::size_t kSmallRead = 4096;
 
 // --- Entry points ---
 
-void QueuePair::sends_posted(std::uint32_t count, std::uint64_t bytes) {
+void StreamQueuePair::sends_posted(std::uint32_t count, std::uint64_t bytes) {
   if (!hold_posts(count, bytes)) drive(kTransmit);
 }
 
-// True when the requests will go out with later ones, or with the program's next empty poll, or at
-// the latest when the progress thread calls on_flush().
-bool QueuePair::hold_posts(std::uint32_t count, std::uint64_t bytes) {
-  if (!burst_.expects_more(polls()) || bytes > PostBurst::kLargestHeld) return false;
-  if (state() != QpState::kRts || !burst_.hold(count)) return false;
-  if (flush_listed_.exchange(true, std::memory_order_seq_cst)) return true;
-  const auto progress = Progress::start();
-  if (progress && (*progress)->flush_later(weak_from_this())) return true;
-  flush_listed_.store(false, std::memory_order_relaxed);
-  return false;
-}
-
-void QueuePair::on_flush(bool overdue) {
-  flush_listed_.store(false, std::memory_order_seq_cst);
-  if (!burst_.holds()) return;
-  if (overdue) burst_.forced(polls());
-  drive(kTransmit);
-}
-
-void QueuePair::receives_posted() {
+void StreamQueuePair::receives_posted() {
   // Pairs with the fence in update_stall(): one of the two sides sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (stalled_.load(std::memory_order_relaxed) || state() == QpState::kError) drive(kReceives);
@@ -60,7 +41,7 @@ void QueuePair::receives_posted() {
 // Most polls find nothing, and how soon an arrival is noticed depends on what they cost: so the
 // socket is asked first, and everything else is left out when it has nothing. No mark for a holder
 // of the transport: a thread that polls will come again.
-void QueuePair::drive_polling() {
+void StreamQueuePair::drive_polling() {
   {
     const std::unique_lock lock(transport_lock_, std::try_to_lock);
     if (!lock) return;
@@ -79,7 +60,7 @@ void QueuePair::drive_polling() {
 
 // What is asked at each poll need not be watched; but a stream that is not read may only hear of
 // its end by an event.
-void QueuePair::leave_to_poller() {
+void StreamQueuePair::leave_to_poller() {
   if (!polled_.load(std::memory_order_relaxed)) polled_.store(true, std::memory_order_relaxed);
   if (left_to_poller_.load(std::memory_order_relaxed) || !may_receive()) return;
   if (!progress_->delegated()) return;
@@ -88,27 +69,15 @@ void QueuePair::leave_to_poller() {
   if (!progress_->leave_to_poller(watch_)) left_to_poller_.store(false, std::memory_order_relaxed);
 }
 
-void QueuePair::on_ready(std::uint32_t events) {
+void StreamQueuePair::on_ready(std::uint32_t events) {
   const bool hang_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   const bool readable = hang_up || (events & EPOLLIN) != 0;
   drive((readable ? kReceive : 0u) | (hang_up ? kHangUp : 0u) | kTransmit);
 }
 
-void QueuePair::drive(std::uint32_t work) {
-  pending_.fetch_or(work, std::memory_order_seq_cst);
-  do {
-    {
-      const std::unique_lock lock(transport_lock_, std::try_to_lock);
-      if (!lock) return;  // the holder looks at pending_ again
-      pump(pending_.exchange(0, std::memory_order_acq_rel));
-    }
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  } while (pending_.load(std::memory_order_relaxed) != 0);
-}
-
 // --- One turn ---
 
-void QueuePair::pump(std::uint32_t work) {
+void StreamQueuePair::pump(std::uint32_t work) {
   // What waits for a time waits for milliseconds, and the coarse clock costs a fifth of the other;
   // but who was called for a deadline must see that it has passed.
   now_ = (work & kDeadline) != 0 ? Progress::now() : Progress::coarse_now();
@@ -129,13 +98,13 @@ void QueuePair::pump(std::uint32_t work) {
 }
 
 // With work requests left a completion will come, and a program that sleeps hears of that.
-void QueuePair::note_silent_write() {
+void StreamQueuePair::note_silent_write() {
   if (!silent_write_ || destroyed_ || !send_queue_.empty()) return;
   silent_write_ = false;
   if (!receives_waiting()) send_cq_.note_silent_write();
 }
 
-void QueuePair::receive(bool stop_at_completion) {
+void StreamQueuePair::receive(bool stop_at_completion) {
   for (int turn = 0; may_receive(); ++turn) {
     if (turn == kBuffersPerTurn) {
       progress_->serve_later(watch_);
@@ -153,12 +122,12 @@ void QueuePair::receive(bool stop_at_completion) {
   keep_input();
 }
 
-QueuePair::Received QueuePair::receive_once() {
+StreamQueuePair::Received StreamQueuePair::receive_once() {
   return bulk_ || input_.is_open() ? receive_bulk() : receive_small();
 }
 
 // Small messages need no large buffer, and borrowing one is two atomic operations.
-QueuePair::Received QueuePair::receive_small() {
+StreamQueuePair::Received StreamQueuePair::receive_small() {
   std::byte buffer[kSmallRead];
   const auto got = socket_.receive(buffer);
   if (!got) {
@@ -180,7 +149,7 @@ QueuePair::Received QueuePair::receive_small() {
   return bulk_ || hung_up_ ? Received::kMore : Received::kAll;
 }
 
-QueuePair::Received QueuePair::receive_bulk() {
+StreamQueuePair::Received StreamQueuePair::receive_bulk() {
   if (!input_.open()) {
     // The socket's edge is used up, so nobody else would come back for its bytes.
     progress_->serve_later(watch_);
@@ -200,7 +169,7 @@ QueuePair::Received QueuePair::receive_bulk() {
   return *got < room.size() && !hung_up_ ? Received::kAll : Received::kMore;
 }
 
-std::size_t QueuePair::take(Bytes bytes, std::size_t fresh) {
+std::size_t StreamQueuePair::take(Bytes bytes, std::size_t fresh) {
   bytes_received_ += fresh;
   if (tap_) tap_->received(bytes.last(fresh));
   const std::uint64_t written_before = endpoint_->stats().payload_written;
@@ -210,13 +179,13 @@ std::size_t QueuePair::take(Bytes bytes, std::size_t fresh) {
 }
 
 // At the end of a turn.
-void QueuePair::keep_input() {
+void StreamQueuePair::keep_input() {
   if (!input_.is_open() || input_.rest()) return;
   endpoint_->on_bytes(input_.content(), now_);
   input_.close();
 }
 
-void QueuePair::receive_ended(int error) {
+void StreamQueuePair::receive_ended(int error) {
   receive_ended_ = true;
   input_.close();
   if (error == ENODATA) {
@@ -230,7 +199,7 @@ void QueuePair::receive_ended(int error) {
   backlog_begin_ = backlog_end_ = 0;
 }
 
-void QueuePair::on_hang_up() {
+void StreamQueuePair::on_hang_up() {
   if (receive_ended_ || endpoint_->wants_input()) return;
   // The peer is gone and its last messages wait for receives that may still be posted. Those that
   // were read already wait in the endpoint, which has the same patience with them.
@@ -239,7 +208,7 @@ void QueuePair::on_hang_up() {
 
 // --- Sending ---
 
-void QueuePair::transmit() {
+void StreamQueuePair::transmit() {
   burst_.release();
   if (!socket_ || !flush_backlog()) return;
   // Asked first: most polls find nothing to send.
@@ -259,7 +228,7 @@ void QueuePair::transmit() {
 }
 
 // True when nothing is left over from earlier.
-bool QueuePair::flush_backlog() {
+bool StreamQueuePair::flush_backlog() {
   if (backlog_begin_ == backlog_end_) return true;
   std::size_t sent = 0;
   const Bytes rest = Bytes(backlog_.bytes()).subspan(backlog_begin_, backlog_end_ - backlog_begin_);
@@ -273,7 +242,7 @@ bool QueuePair::flush_backlog() {
 
 // Sends until the socket is full, so that its next EPOLLOUT is an edge. False when the stream
 // broke.
-bool QueuePair::send_some(Bytes bytes, std::size_t& sent) {
+bool StreamQueuePair::send_some(Bytes bytes, std::size_t& sent) {
   sent = 0;
   while (sent < bytes.size()) {
     const auto taken = socket_.send(bytes.subspan(sent));
@@ -296,54 +265,17 @@ bool QueuePair::send_some(Bytes bytes, std::size_t& sent) {
 
 // --- What the engine says ---
 
-std::uint32_t QueuePair::send_room() const {
-  const std::uint64_t taken = send_queue_.tail() - sends_released_.load(std::memory_order_acquire);
-  return send_queue_.depth() - static_cast<std::uint32_t>(taken);
+bool StreamQueuePair::drain_completions() {
+  const bool any = report(endpoint_->completions());
+  if (any) endpoint_->clear_completions();
+  return any;
 }
 
-// Requests that are done without a completion give their places back at once.
-void QueuePair::release_unsignaled(std::uint64_t completions) {
-  const std::uint64_t head = send_queue_.head();
-  const std::uint64_t silent = head - std::exchange(sends_drained_, head) - completions;
-  if (silent != 0) sends_released_.fetch_add(silent, std::memory_order_release);
+void StreamQueuePair::drain_events() {
+  while (const auto event = endpoint_->poll_event()) announce(*event);
 }
 
-bool QueuePair::drain_completions() {
-  const auto completions = endpoint_->completions();
-  const auto is_send = [](const model::Completion& completion) { return !completion.receive; };
-  release_unsignaled(static_cast<std::uint64_t>(std::ranges::count_if(completions, is_send)));
-  if (completions.empty()) return false;
-  bool lost = false;
-  for (const model::Completion& completion : completions) {
-    if (destroyed_) break;  // the queues may be gone
-    CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
-    auto* const released = completion.receive ? nullptr : &sends_released_;
-    std::uint64_t position = 0;
-    if (!queue.push(completion, &position, released)) lost = true;
-    if (completion.status != model::WcStatus::kSuccess) continue;
-    (completion.receive ? receive_success_ : send_success_) = position;
-    last_success_ = now_;
-  }
-  endpoint_->clear_completions();
-  if (lost && state() != QpState::kError) pending_.fetch_or(kFail, std::memory_order_relaxed);
-  return true;
-}
-
-void QueuePair::drain_events() {
-  while (const auto event = endpoint_->poll_event()) {
-    const auto progress = Progress::start();
-    if (!progress) return;
-    (*progress)->defer([observer = observer_, event = *event] {
-      if (const auto target = observer.lock()) target->on_qp_event(event);
-    });
-  }
-}
-
-bool QueuePair::receives_waiting() const {
-  return !receive_queue_.empty() || (config_.shared_receives && !config_.shared_receives->empty());
-}
-
-void QueuePair::update_stall() {
+void StreamQueuePair::update_stall() {
   if (endpoint_->state() == iwarp::EndpointState::kError) {
     // Pairs with the fence in receives_posted(): who posted behind the flush, and before the state
     // said ERR, counts on this.
@@ -367,7 +299,7 @@ void QueuePair::update_stall() {
   if (!receive_queue_.empty()) pending_.fetch_or(kReceives, std::memory_order_relaxed);
 }
 
-void QueuePair::update_pause() {
+void StreamQueuePair::update_pause() {
   const bool paused = socket_ && !endpoint_->wants_input();
   if (std::exchange(paused_, paused) && !paused) {
     if (endpoint_->stream_request() == iwarp::StreamRequest::kKeep) linger_until_ = Time::max();
@@ -379,7 +311,7 @@ void QueuePair::update_pause() {
 
 // --- The end of a stream ---
 
-void QueuePair::update_stream() {
+void StreamQueuePair::update_stream() {
   if (endpoint_->state() == iwarp::EndpointState::kError && state() != QpState::kReset) {
     state_.store(QpState::kError, std::memory_order_release);
   }
@@ -396,7 +328,7 @@ void QueuePair::update_stream() {
   }
 }
 
-void QueuePair::finish_sending() {
+void StreamQueuePair::finish_sending() {
   if (!shutdown_sent_ && backlog_begin_ == backlog_end_) {
     socket_.shutdown_send();
     shutdown_sent_ = true;
@@ -408,7 +340,7 @@ void QueuePair::finish_sending() {
   if (shutdown_sent_ && receive_ended_) close_stream(false);
 }
 
-void QueuePair::close_stream(bool reset) {
+void StreamQueuePair::close_stream(bool reset) {
   progress_->remove(watch_);
   watch_ = 0;
   if (tap_) tap_->closed(reset);
@@ -431,11 +363,12 @@ void QueuePair::close_stream(bool reset) {
   announce_end();
 }
 
-void QueuePair::announce_end() {
+void StreamQueuePair::announce_end() {
   const bool at_once = ended_here_ || last_success_ + EndNotice::kLongest < now_;
   ended_here_ = false;
   if (!at_once) {
-    EndNotice::start(*progress_, weak_from_this(), std::move(stream_observer_));
+    const auto self = std::static_pointer_cast<StreamQueuePair>(weak_from_this().lock());
+    EndNotice::start(*progress_, self, std::move(stream_observer_));
     return;
   }
   progress_->defer([observer = std::move(stream_observer_)] {
@@ -443,7 +376,7 @@ void QueuePair::announce_end() {
   });
 }
 
-void QueuePair::log_closed() const {
+void StreamQueuePair::log_closed() const {
   const iwarp::EndpointStats& stats = endpoint_->stats();
   AIRDMA_LOG_INFO(
       "qp 0x%x closed: sent %llu bytes, received %llu bytes, payload out %llu, payload in %llu%s%s",
@@ -456,7 +389,7 @@ void QueuePair::log_closed() const {
 
 // --- Time ---
 
-void QueuePair::on_time() {
+void StreamQueuePair::on_time() {
   deadline_set_ = Time::max();
   endpoint_->on_deadline(now_);
   if (!socket_ || now_ < linger_until_) return;
@@ -471,7 +404,7 @@ void QueuePair::on_time() {
   }
 }
 
-void QueuePair::update_deadline() {
+void StreamQueuePair::update_deadline() {
   if (!socket_) return;
   const Time next = std::min(endpoint_->next_deadline().value_or(Time::max()), linger_until_);
   if (next == deadline_set_) return;
