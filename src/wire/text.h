@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the printers write with: print.cc for iWARP, print_roce.cc for RoCEv2.
+// What the printers write with: print.cc for iWARP, print_roce.cc for RoCEv2, ib_cm_print.cc
+// for the communication manager.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,7 @@ class Text {
     *this << "0x";
     return number(value, 16, digits);
   }
+  Text& bare_hex(std::uint64_t value) { return number(value, 16, 1); }
   Text& flag(std::string_view name, bool value) { return *this << name << (value ? "1" : "0"); }
 
   [[nodiscard]] std::string_view view() const { return {room_.data(), used_}; }
