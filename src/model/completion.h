@@ -41,6 +41,7 @@ enum class WcOpcode : std::uint8_t {
 };
 
 /// Values are those of enum ibv_wc_flags.
+inline constexpr std::uint32_t kWcWithGrh = 1u << 0;
 inline constexpr std::uint32_t kWcWithImmediate = 1u << 1;
 inline constexpr std::uint32_t kWcWithInvalidate = 1u << 3;
 
@@ -56,6 +57,8 @@ struct Completion {
   std::uint32_t flags = 0;      // kWc*
   std::uint32_t vendor_error = 0;
   Qpn qpn{};
+  Qpn source_qpn{};  // of a datagram
+  Srqn srqn{};       // XRC: the shared receive queue it came from, whose CQ it goes to
 };
 
 /// Affiliated asynchronous events of a queue pair; values are those of enum ibv_event_type.

@@ -6,13 +6,15 @@
 namespace airdma::model {
 
 template <class Wqe>
-WorkRing<Wqe>::WorkRing(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline)
+WorkRing<Wqe>::WorkRing(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline,
+                        bool datagrams)
     : depth_(std::max(depth, 1u)),
       max_sge_(max_sge),
       max_inline_(max_inline),
       slots_(depth_),
       sges_(std::size_t{depth_} * max_sge),
-      inline_data_(std::size_t{depth_} * max_inline) {}
+      inline_data_(std::size_t{depth_} * max_inline),
+      addresses_(datagrams ? depth_ : 0) {}
 
 template <class Wqe>
 Wqe& WorkRing<Wqe>::slot(std::uint32_t ahead) {
@@ -22,6 +24,7 @@ Wqe& WorkRing<Wqe>::slot(std::uint32_t ahead) {
   wqe.sges = sges_.data() + i * max_sge_;
   if constexpr (requires { wqe.inline_data; }) {
     wqe.inline_data = inline_data_.data() + i * max_inline_;
+    if (addresses_.size() != 0) wqe.address = &addresses_[i];
   }
   return wqe;
 }

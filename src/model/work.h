@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/untouched_array.h"
+#include "model/address_vector.h"
 
 namespace airdma::model {
 
@@ -36,7 +37,8 @@ enum class SendOpcode : std::uint8_t {
   kSendWithInvalidate = 9,
 };
 
-/// A posted send work request. `sges` and `inline_data` point into the ring's own storage.
+/// A posted send work request. `sges`, `inline_data` and `address` point into the ring's own
+/// storage.
 struct SendWqe {
   std::uint64_t wr_id = 0;
   SendOpcode opcode = SendOpcode::kSend;
@@ -53,8 +55,13 @@ struct SendWqe {
   std::uint64_t remote_addr = 0;
   std::uint64_t compare_add = 0;  // BIND_MW: bytes of the window
   std::uint64_t swap = 0;
+  // UD: the queue pair to reach, and how. A key with its top bit set means the sender's own.
+  Qpn remote_qpn;
+  Qkey remote_qkey;
+  Srqn remote_srqn;  // XRC
   Sge* sges = nullptr;
   std::byte* inline_data = nullptr;
+  AddressVector* address = nullptr;  // of rings that hold datagrams
 };
 
 /// A posted receive work request.
@@ -66,11 +73,13 @@ struct ReceiveWqe {
 };
 
 /// Bounded single-producer single-consumer ring of WQEs with their scatter/gather storage.
-/// `depth` slots; each owns `max_sge` SGEs and (send side) `max_inline` bytes.
+/// `depth` slots; each owns `max_sge` SGEs and (send side) `max_inline` bytes, and an address when
+/// the ring holds datagrams.
 template <class Wqe>
 class WorkRing {
  public:
-  WorkRing(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline);
+  WorkRing(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline,
+           bool datagrams = false);
 
   [[nodiscard]] std::uint32_t depth() const { return depth_; }
   [[nodiscard]] std::uint32_t max_sge() const { return max_sge_; }
@@ -116,6 +125,7 @@ class WorkRing {
   UntouchedArray<Wqe> slots_;
   UntouchedArray<Sge> sges_;
   UntouchedArray<std::byte> inline_data_;
+  UntouchedArray<AddressVector> addresses_;
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint64_t> tail_{0};
 };

@@ -8,8 +8,8 @@
 #include <optional>
 #include <variant>
 
+#include "base/bounded_ring.h"
 #include "base/ids.h"
-#include "engine/iwarp/bounded_ring.h"
 #include "engine/iwarp/fpdu_writer.h"
 #include "engine/iwarp/room.h"
 #include "engine/iwarp/verdict.h"

@@ -11,9 +11,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/bounded_ring.h"
 #include "base/ids.h"
 #include "base/untouched_array.h"
-#include "engine/iwarp/bounded_ring.h"
 #include "engine/iwarp/completion_log.h"
 #include "engine/iwarp/fpdu_writer.h"
 #include "engine/iwarp/room.h"

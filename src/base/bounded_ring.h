@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// FIFO of a size fixed by negotiation. No allocation after reset().
+// FIFO of a size fixed before its use. No allocation after reset().
 #pragma once
 
 #include <cstddef>
 
 #include "base/untouched_array.h"
 
-namespace airdma::iwarp {
+namespace airdma {
 
 template <class T>
 class BoundedRing {
@@ -37,4 +37,4 @@ class BoundedRing {
   std::size_t count_ = 0;
 };
 
-}  // namespace airdma::iwarp
+}  // namespace airdma
