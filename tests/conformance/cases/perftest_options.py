@@ -33,10 +33,15 @@ OPTIONS = [
     ("events_moderated", ("ib_send_bw", "ib_read_bw"), ["-e", "-Q", 16, "-s", 4096], [4096], 640),
     ("type_of_service", ("ib_send_bw",), ["-T", 8, "-s", 4096], [4096], 100),
     ("srq", ("ib_send_bw", "ib_send_lat"), ["--use-srq", "-s", 4096], [4096], 300),
-    ("srq_eight", ("ib_send_bw",), ["--use-srq", "-q", 8, "-r", 512, "-s", 4096], [4096], 100),
+    # With an SRQ perftest gives the credits of iWARP to the queue pair that a receive was posted
+    # for, not to the one it served, and one that has got more than it has sent sends no more. In
+    # lists of half the number of iterations each has sent enough before its first credit. Small
+    # messages, because receives of more than half a page share their memory.
+    ("srq_eight", ("ib_send_bw",),
+     ["--use-srq", "-q", 8, "-r", 512, "-t", 64, "-l", 64, "-s", 64], [64], 128),
 ]
 # What sanitized builds run, too: the way through the library that differs, not each program.
-SANITIZED = {"eight_queue_pairs", "moderation_64", "inline_64", "post_list", "srq"}
+SANITIZED = {"eight_queue_pairs", "moderation_64", "inline_64", "post_list", "srq", "srq_eight"}
 
 
 def register(name, program, options, sizes, iterations):
