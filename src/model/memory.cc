@@ -20,7 +20,7 @@ std::size_t first_slot(std::uint32_t key, std::size_t mask) {
 
 }  // namespace
 
-MemoryTable::MemoryTable() {
+MemoryTable::MemoryTable(void (*pause)()) : pause_(pause) {
   generations_.push_back(std::make_unique<Generation>(kFirstCapacity));
   current_.store(generations_.back().get(), std::memory_order_release);
 }

@@ -109,7 +109,9 @@ class Pin {
 /// Keys to regions. find/pin: any thread, wait-free. publish/retract: callers serialise them.
 class MemoryTable {
  public:
-  MemoryTable();
+  /// `pause` is called again and again while a window waits for accesses in progress or for another
+  /// change of it: their thread may be off the processor, and this one on its. May be null.
+  explicit MemoryTable(void (*pause)() = nullptr);
   ~MemoryTable();
   MemoryTable(const MemoryTable&) = delete;
   MemoryTable& operator=(const MemoryTable&) = delete;
@@ -134,7 +136,7 @@ class MemoryTable {
   /// Ends the binding of a window of type 2 that `qpn` bound under `key`; false when there is none.
   [[nodiscard]] bool invalidate(Stag key, PdId pd, Qpn qpn) const;
   /// Ends the binding of a window of type 2 if `qpn` made it.
-  static void unbind_from(Region& window, Qpn qpn);
+  void unbind_from(Region& window, Qpn qpn) const;
   /// Like retract(), and ends the window's binding. Nothing is in progress when it returns.
   void retract_window(Region& window);
   /// No access begins until show(): the region is to be changed. Wait for idle().
@@ -169,6 +171,11 @@ class MemoryTable {
     std::unique_ptr<Slot[]> slots;
   };
 
+  class WindowChange;
+  void rest() const {
+    if (pause_ != nullptr) pause_();
+  }
+  void release(Region& window) const;
   [[nodiscard]] Region* find_slot(std::uint32_t key) const;
   [[nodiscard]] Region* find(Stag key) const;
   void add(std::uint32_t key, Region& region);
@@ -177,6 +184,7 @@ class MemoryTable {
   void empty_tombstones(Generation& generation, std::size_t last);
   void grow();
 
+  void (*const pause_)();
   std::atomic<Generation*> current_;
   // Readers may still walk an outgrown generation, so all live as long as the table.
   std::vector<std::unique_ptr<Generation>> generations_;

@@ -7,32 +7,6 @@
 namespace airdma::model {
 namespace {
 
-/// Two queue pairs may bind one window at the same time. Nothing is waited for with it but accesses
-/// in progress, each a copy of a few microseconds.
-class Change {
- public:
-  explicit Change(Region& window) : changing_(window.changing) {
-    while (changing_.exchange(true, std::memory_order_acquire)) {
-    }
-  }
-  ~Change() { changing_.store(false, std::memory_order_release); }
-  Change(const Change&) = delete;
-  Change& operator=(const Change&) = delete;
-
- private:
-  std::atomic<bool>& changing_;
-};
-
-/// No access goes through the window when this returns, and its region is free of it.
-void release(Region& window) {
-  window.key.store(0, std::memory_order_seq_cst);
-  while (!MemoryTable::idle(window)) {
-  }
-  if (Region* parent = std::exchange(window.parent, nullptr)) {
-    parent->windows.fetch_sub(1, std::memory_order_seq_cst);
-  }
-}
-
 bool may_give(const Region& parent, AccessMask access) {
   constexpr AccessMask kChanges = kAccessRemoteWrite | kAccessRemoteAtomic;
   if ((access & ~kWindowAccess) != 0) return false;
@@ -54,10 +28,34 @@ void attach(Region& window, Region& parent, std::byte* start, const WindowBind& 
 
 }  // namespace
 
+/// Two queue pairs may bind one window at the same time. Nothing is waited for with it but accesses
+/// in progress, each a copy of a few microseconds.
+class MemoryTable::WindowChange {
+ public:
+  WindowChange(const MemoryTable& table, Region& window) : changing_(window.changing) {
+    while (changing_.exchange(true, std::memory_order_acquire)) table.rest();
+  }
+  ~WindowChange() { changing_.store(false, std::memory_order_release); }
+  WindowChange(const WindowChange&) = delete;
+  WindowChange& operator=(const WindowChange&) = delete;
+
+ private:
+  std::atomic<bool>& changing_;
+};
+
+/// No access goes through the window when this returns, and its region is free of it.
+void MemoryTable::release(Region& window) const {
+  window.key.store(0, std::memory_order_seq_cst);
+  while (!idle(window)) rest();
+  if (Region* parent = std::exchange(window.parent, nullptr)) {
+    parent->windows.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
 bool MemoryTable::bind(const WindowBind& wanted) const {
   Region* window = find(wanted.key);
   if (window == nullptr || window->kind == RegionKind::kRegion) return false;
-  const Change change(*window);
+  const WindowChange change(*this, *window);
   const bool once = window->kind == RegionKind::kWindow2;
   if (window->slot_key == 0 || window->pd != wanted.pd) return false;
   const bool bound = window->key.load(std::memory_order_relaxed) != 0;
@@ -78,20 +76,20 @@ bool MemoryTable::bind(const WindowBind& wanted) const {
 bool MemoryTable::invalidate(Stag key, PdId pd, Qpn qpn) const {
   Region* window = find(key);
   if (window == nullptr || window->kind != RegionKind::kWindow2) return false;
-  const Change change(*window);
+  const WindowChange change(*this, *window);
   if (window->key.load(std::memory_order_relaxed) != key.value()) return false;
   if (window->pd != pd || window->qpn != qpn) return false;
   release(*window);
   return true;
 }
 
-void MemoryTable::unbind_from(Region& window, Qpn qpn) {
-  const Change change(window);
+void MemoryTable::unbind_from(Region& window, Qpn qpn) const {
+  const WindowChange change(*this, window);
   if (window.kind == RegionKind::kWindow2 && window.qpn == qpn) release(window);
 }
 
 void MemoryTable::retract_window(Region& window) {
-  const Change change(window);
+  const WindowChange change(*this, window);
   release(window);
   retract(window);
 }

@@ -73,7 +73,7 @@ Status dealloc_mw(ibv_mw* handle) {
 }
 
 void unbind_windows(State& all, Qpn qpn) {
-  all.mws.for_each([&](Mw& mw) { model::MemoryTable::unbind_from(*mw.region, qpn); });
+  all.mws.for_each([&](Mw& mw) { all.memory.unbind_from(*mw.region, qpn); });
 }
 
 }  // namespace airdma::verbs

@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <array>
 #include <atomic>
@@ -281,7 +282,7 @@ struct State {
   ObjectPool<Cq> cqs;
   ObjectPool<Srq> srqs;
   ObjectPool<Qp> qps;
-  model::MemoryTable memory;
+  model::MemoryTable memory{[] { ::sched_yield(); }};
   RegionStore regions;
   std::unordered_map<const Device*, DeviceUse> uses;
   std::unordered_map<std::uint32_t, Qp*> qpns;  // null while it is being made

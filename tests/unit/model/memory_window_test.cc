@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 
 #include "model/memory.h"
 
@@ -136,9 +137,9 @@ TEST_F(Window, OfType2IsBoundOnceUntilInvalidated) {
 
 TEST_F(Window, LosesItsBindingWithItsQueuePair) {
   ASSERT_TRUE(table_.bind(good()));
-  MemoryTable::unbind_from(window_, kOtherQp);
+  table_.unbind_from(window_, kOtherQp);
   EXPECT_TRUE(look(kBase + 16));
-  MemoryTable::unbind_from(window_, kQp);
+  table_.unbind_from(window_, kQp);
   EXPECT_EQ(fault(kBase + 16), AccessFault::kInvalidKey);
   EXPECT_EQ(region_.windows, 0u);
 }
@@ -175,6 +176,35 @@ TEST_F(Window1, IsOpenToTheProtectionDomainAndBoundAnew) {
   EXPECT_EQ(region_.windows, 1u);
   EXPECT_EQ(fault(kBase + 16), AccessFault::kInvalidKey);
   EXPECT_EQ(look(kBase, again.key)->data(), bytes_.data());
+}
+
+// The access in progress may be that of a thread which waits for this one's processor.
+std::optional<Pin> in_progress;
+
+TEST(WindowInUse, WaitsByPausing) {
+  MemoryTable table([] { in_progress.reset(); });
+  std::array<std::byte, 64> bytes{};
+  Region region;
+  region.start = bytes.data();
+  region.length = bytes.size();
+  region.pd = kPd;
+  region.access = kAccessMwBind;
+  Region window;
+  window.kind = RegionKind::kWindow2;
+  window.pd = kPd;
+  ASSERT_TRUE(table.publish(kLkey, region));
+  ASSERT_TRUE(table.publish_window(kFirst, window));
+  ASSERT_TRUE(table.bind({.key = kKey,
+                          .lkey = kLkey,
+                          .length = bytes.size(),
+                          .access = kAccessRemoteRead,
+                          .pd = kPd,
+                          .qpn = kQp}));
+  auto pin = table.pin(kKey, kPd, 0, 1, kAccessRemoteRead, kQp);
+  ASSERT_TRUE(pin);
+  in_progress.emplace(std::move(*pin));
+  EXPECT_TRUE(table.invalidate(kKey, kPd, kQp));
+  EXPECT_FALSE(in_progress);
 }
 
 TEST_F(Window1, IsUnboundByALengthOfZero) {
