@@ -4,11 +4,13 @@
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <utility>
 
+#include "base/process_global.h"
 #include "io/raw_calls.h"
 
 namespace airdma::io {
@@ -34,11 +36,26 @@ Fd open_watch() {
 
 }  // namespace
 
-bool AddressWatch::unchanged() {
-  if (!socket_) {
+AddressWatch& AddressWatch::get() { return ProcessGlobal<AddressWatch>::get(); }
+
+AddressWatch::Generation AddressWatch::generation() {
+  std::lock_guard lock(mutex_);
+  // A socket stays in the namespace that it was made in; setns() and unshare() move the thread.
+  // Where there is no /proc to ask, nothing tells.
+  struct stat here {};
+  ::stat("/proc/thread-self/ns/net", &here);
+  const bool moved = here.st_ino != namespace_inode_ || here.st_dev != namespace_device_;
+  if (socket_ && !moved && unchanged()) return generation_;
+  if (!socket_ || moved) {
     socket_ = open_watch();
-    return false;
+    if (!socket_) return kUnwatched;
+    namespace_device_ = here.st_dev;
+    namespace_inode_ = here.st_ino;
   }
+  return ++generation_;
+}
+
+bool AddressWatch::unchanged() {
   bool nothing = true;
   // What has changed does not matter. ENOBUFS says that more came than the socket could keep.
   for (char byte = 0;; nothing = false) {

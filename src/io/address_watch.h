@@ -1,20 +1,39 @@
 // SPDX-License-Identifier: MIT
-// Whether what was learned about this host's interfaces, addresses and routes still holds: one
-// system call, where reading them again takes a dozen.
+// Whether what was learned about this host's interfaces, addresses and routes still holds: two
+// system calls, where reading them again takes a dozen.
 #pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <mutex>
 
 #include "io/fd.h"
 
 namespace airdma::io {
 
+/// Thread-safe. One per process (get()) serves all who keep something.
 class AddressWatch {
  public:
-  /// True when no interface, address, route or routing rule has come, gone or changed since the
-  /// last call. False the first time, and always where the kernel cannot be listened to.
-  bool unchanged();
+  /// What was learned under this number holds no longer than the call returns it.
+  using Generation = std::uint64_t;
+  /// Nothing that was learned under it may be kept: the kernel cannot be listened to.
+  static constexpr Generation kUnwatched = 0;
+
+  static AddressWatch& get();
+
+  /// Changes when an interface, address, route or routing rule comes, goes or changes, and when
+  /// the calling thread is in another network namespace than the last caller.
+  Generation generation();
 
  private:
+  [[nodiscard]] bool unchanged();
+
+  std::mutex mutex_;
   Fd socket_;
+  dev_t namespace_device_ = 0;  // of the socket's network namespace
+  ino_t namespace_inode_ = 0;
+  Generation generation_ = kUnwatched;
 };
 
 }  // namespace airdma::io

@@ -98,7 +98,9 @@ void remember(std::vector<std::pair<io::Address, Value>>& known, const io::Addre
 
 void check_host() {
   Control& all = control();
-  if (all.address_watch.unchanged()) return;
+  const auto generation = io::AddressWatch::get().generation();
+  if (generation != io::AddressWatch::kUnwatched && generation == all.host_generation) return;
+  all.host_generation = generation;
   all.owners.clear();
   all.sources.clear();
 }

@@ -190,7 +190,7 @@ struct Control {
   std::deque<Device> devices;  // stay at their addresses
   // Which device owns an address, and from which address a destination is reached, as long as the
   // host's addresses and routes stay as they are.
-  io::AddressWatch address_watch;
+  io::AddressWatch::Generation host_generation = io::AddressWatch::kUnwatched;
   std::vector<std::pair<io::Address, const Device*>> owners;
   std::vector<std::pair<io::Address, io::Address>> sources;  // of destinations
 };

@@ -22,7 +22,7 @@ constinit std::atomic<Device*> first_device{nullptr};
 /// for each queue pair, and a whole answer takes milliseconds.
 struct KnownInterfaces {
   std::mutex mutex;
-  io::AddressWatch watch;
+  io::AddressWatch::Generation generation = io::AddressWatch::kUnwatched;
   std::vector<io::Interface> list;
 };
 
@@ -86,8 +86,11 @@ Device* find_or_make(const io::Interface& interface) {
 std::optional<io::Interface> Device::look() const {
   KnownInterfaces& known = ProcessGlobal<KnownInterfaces>::get();
   std::lock_guard lock(known.mutex);
-  if (!known.watch.unchanged() || known.list.empty()) {
+  const auto generation = io::AddressWatch::get().generation();
+  const bool holds = generation != io::AddressWatch::kUnwatched && generation == known.generation;
+  if (!holds || known.list.empty()) {
     known.list.clear();
+    known.generation = generation;
     auto interfaces = io::list_interfaces();
     if (!interfaces) return std::nullopt;
     known.list = std::move(*interfaces);

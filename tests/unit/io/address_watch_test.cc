@@ -14,7 +14,7 @@
 namespace airdma::io {
 namespace {
 
-enum Outcome { kAsExpected, kNotAllowed, kFirstHeld, kRestChanged, kNotHeard, kHeardTwice };
+enum Outcome { kAsExpected, kNotAllowed, kUnwatched, kRestChanged, kNotHeard, kHeardTwice };
 
 bool set_loopback(bool up) {
   const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -30,25 +30,45 @@ bool set_loopback(bool up) {
 Outcome watch_changes() {
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return kNotAllowed;
   AddressWatch watch;
-  if (watch.unchanged()) return kFirstHeld;
-  if (!watch.unchanged() || !watch.unchanged()) return kRestChanged;
+  auto last = watch.generation();
+  if (last == AddressWatch::kUnwatched) return kUnwatched;
+  if (watch.generation() != last || watch.generation() != last) return kRestChanged;
   for (const bool up : {true, false, true}) {
     if (!set_loopback(up)) return kNotAllowed;
-    if (watch.unchanged()) return kNotHeard;
-    if (!watch.unchanged()) return kHeardTwice;
+    const auto next = watch.generation();
+    if (next == last) return kNotHeard;
+    if (watch.generation() != next) return kHeardTwice;
+    last = next;
   }
   return kAsExpected;
 }
 
-TEST(AddressWatch, HearsOfChangesOnce) {
+/// What was learned in one network namespace is not true in the next one, and changes there are
+/// heard of.
+Outcome watch_after_a_move() {
+  AddressWatch watch;
+  const auto before = watch.generation();
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return kNotAllowed;
+  const auto there = watch.generation();
+  if (there == before) return kNotHeard;
+  if (watch.generation() != there) return kHeardTwice;
+  if (!set_loopback(true)) return kNotAllowed;
+  return watch.generation() == there ? kNotHeard : kAsExpected;
+}
+
+void expect_in_child(Outcome (*scenario)()) {
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(watch_changes());
+  if (child == 0) ::_exit(scenario());
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status));
   if (WEXITSTATUS(status) == kNotAllowed) GTEST_SKIP() << "no network namespace to be had";
   EXPECT_EQ(WEXITSTATUS(status), kAsExpected);
 }
+
+TEST(AddressWatch, HearsOfChangesOnce) { expect_in_child(watch_changes); }
+
+TEST(AddressWatch, IsOfTheThreadsNetworkNamespace) { expect_in_child(watch_after_a_move); }
 
 }  // namespace
 }  // namespace airdma::io
