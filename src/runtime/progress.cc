@@ -66,6 +66,7 @@ struct ProgressState {
   Progress progress;
   std::mutex start_mutex;
   std::atomic<bool> started{false};
+  std::atomic<bool> lost{false};  // the program has closed the descriptors: see replace_thread()
   io::Fd control_set;
   io::Fd stream_set;
   io::Fd wake_fd;
@@ -96,14 +97,17 @@ struct ProgressState {
   Status open();
   void wake() {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto rc = io::raw::write(wake_fd.get(), &one, sizeof one);
+    const auto written = io::raw::write(wake_fd.get(), &one, sizeof one);
+    if (written < 0 && errno == EBADF) replace_thread();
   }
+  void replace_thread();
   std::shared_ptr<Pollable> target_of(WatchId id);
   Result<WatchId> add(int fd, std::shared_ptr<Pollable> target, bool stream, std::uint32_t events);
   void set_deadline(WatchId id, Time deadline);
   void remove_deadline(WatchId id, const Entry& entry);
 
-  void run();
+  /// `replacement`: of a thread that replace_thread() gave up.
+  void run(bool replacement);
   void update_delegation();
   void update_flushing();
   void flush_held(bool overdue);
@@ -111,7 +115,8 @@ struct ProgressState {
   bool watch_again(Entry& entry, WatchId id);
   void recheck_streams(bool all);
   Duration time_to_sleep();
-  void wait_and_dispatch(Duration timeout);
+  /// False when another thread has taken over.
+  [[nodiscard]] bool wait_and_dispatch(Duration timeout, bool replacement);
   static void pause_blindly(Duration timeout);
   void dispatch(const epoll_event& event);
   void run_tasks();
@@ -126,7 +131,8 @@ void* progress_main(void* argument) {
   ::pthread_setname_np(::pthread_self(), "airdma");
   // Deadlines of tens of microseconds are the point of this thread; the default slack is 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-  static_cast<ProgressState*>(argument)->run();
+  auto& state = *static_cast<ProgressState*>(argument);
+  state.run(state.lost.load(std::memory_order_acquire));
   return nullptr;
 }
 
@@ -377,11 +383,11 @@ std::shared_ptr<Pollable> ProgressState::target_of(WatchId id) {
 
 // --- The thread ---
 
-void ProgressState::run() {
+void ProgressState::run(bool replacement) {
   for (;;) {
     update_delegation();
     update_flushing();
-    wait_and_dispatch(time_to_sleep());
+    if (!wait_and_dispatch(time_to_sleep(), replacement)) return;
     run_tasks();
     run_deadlines();
     if (stream_set_watched) serve_unfinished();
@@ -488,7 +494,7 @@ Duration ProgressState::time_to_sleep() {
   return std::max(until - now, Duration::zero());
 }
 
-void ProgressState::wait_and_dispatch(Duration timeout) {
+bool ProgressState::wait_and_dispatch(Duration timeout, bool replacement) {
   epoll_event events[kBatch];
   const timespec limit = to_timespec(timeout);
   int count = ::epoll_pwait2(control_set.get(), events, kBatch,
@@ -501,17 +507,27 @@ void ProgressState::wait_and_dispatch(Duration timeout) {
     count = ::epoll_wait(control_set.get(), events, kBatch,
                          timeout == Duration::max() ? -1 : static_cast<int>(ms.count()));
   }
+  if (!replacement && lost.load(std::memory_order_acquire)) return false;
   if (count < 0 && errno != EINTR) pause_blindly(timeout);
   {
     std::lock_guard lock(mutex);
     sleeping_until = Time::min();  // awake: nobody needs to wake us
   }
   for (int i = 0; i < count; ++i) dispatch(events[i]);
+  return true;
 }
 
 // The program has closed descriptors that are not its own, as daemons do with all they find. Its
 // connections are gone with theirs; what it still calls gets its answers, late but without
 // spinning.
+// A thread that sleeps in a set which is closed meanwhile hears of nothing any more, and nothing
+// ends its sleep. Who wants to wake it and cannot starts another one, which finds no set and goes
+// on blindly; the first, if anything should wake it, leaves.
+void ProgressState::replace_thread() {
+  if (lost.exchange(true, std::memory_order_acq_rel)) return;
+  if (!start_thread(*this)) lost.store(false, std::memory_order_release);
+}
+
 void ProgressState::pause_blindly(Duration timeout) {
   const timespec pause = to_timespec(std::min(timeout, kBlindPause));
   ::nanosleep(&pause, nullptr);

@@ -2,12 +2,16 @@
 #include "runtime/progress.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "io/fd.h"
@@ -120,6 +124,43 @@ TEST(Progress, ServesStreamsWhetherSomebodyPollsOrNot) {
   progress->defer([&] { done.set_value(); });
   done.get_future().wait();
   ::_exit(used < rest.tv_nsec / 4 ? 0 : 1);
+}
+
+/// Whether the progress thread waits in the kernel.
+bool progress_thread_sleeps() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::string id;
+    std::string state;
+    std::ifstream(task.path() / "comm") >> name;
+    if (name != "airdma") continue;
+    std::ifstream(task.path() / "stat") >> id >> name >> state;
+    return state == "S";
+  }
+  return false;
+}
+
+// The same, while the thread sleeps: in a set that is closed it hears of nothing any more.
+[[noreturn]] void close_everything_under_a_sleeper() {
+  Progress* progress = *Progress::start();
+  std::promise<void> awake;
+  progress->defer([&] { awake.set_value(); });
+  awake.get_future().wait();
+  while (!progress_thread_sleeps()) ::sched_yield();
+  ::close_range(3, ~0u, 0);
+  std::vector<int> order;
+  std::promise<void> done;
+  for (int i = 0; i < 3; ++i) progress->defer([&order, i] { order.push_back(i); });
+  progress->defer([&] { done.set_value(); });
+  done.get_future().wait();
+  ::_exit(order == std::vector{0, 1, 2} ? 0 : 1);
+}
+
+TEST(Progress, AnswersWhenTheProgramClosedItsDescriptorsMeanwhile) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "under the thread sanitizer a forked child cannot start threads";
+#endif
+  EXPECT_EXIT(close_everything_under_a_sleeper(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Progress, RestsWhenTheProgramClosesItsDescriptors) {
