@@ -313,7 +313,9 @@ TEST_F(ConnectionTest, RequestClosedWithoutAnswerFailsTheClient) {
 }
 
 TEST_F(ConnectionTest, ClosedPortIsRefused) {
-  listener->close();
+  // Bound and never listening: no other process's listener can be there.
+  const auto owner = *io::TcpSocket::bound(loopback(), {});
+  address = owner.local_address();
   const auto attempt = connect(client);
   EXPECT_EQ(client->outcome.get_future().get(), "failed " + std::to_string(ECONNREFUSED));
 }

@@ -108,13 +108,17 @@ TEST_F(CmTest, RejectionCarriesPrivateData) {
 }
 
 TEST_F(CmTest, ClosedPortRejects) {
-  start_listening();
+  // Bound and never listening: no other process's listener can be there.
+  rdma_cm_id* owner = new_id(server_);
+  auto local = address("127.0.0.1");
+  ASSERT_TRUE(bind_addr(owner, raw(local)));
+  port_ = ntohs(get_src_port(owner));
   client_ = new_client(client_channel_);
-  drop(std::exchange(listener_, nullptr));
   ASSERT_TRUE(connect(client_, nullptr));
   const Seen seen = client_channel_.next();
   EXPECT_EQ(seen.type, RDMA_CM_EVENT_REJECTED);
   EXPECT_EQ(seen.status, -ECONNREFUSED);
+  drop(owner);
 }
 
 TEST_F(CmTest, ConnectNeedsAQueuePairAndSaneDepths) {
