@@ -127,18 +127,27 @@ constexpr auto kBackFactors = make_back_factors();
 constexpr std::uint32_t kDontFragmentBit = 0x40u << 16;
 constexpr std::uint32_t kHiddenBits = 0xffffu | kDontFragmentBit;
 
-std::uint32_t v4_fixed(const IpAddress& source, const IpAddress& destination) {
+template <class Ip>
+std::uint32_t fixed_part(const Ip& ip, std::uint16_t source_port, std::uint16_t destination_port) {
+  struct {
+    Ip ip;
+    MaskedUdp udp;
+  } headers{ip, {source_port, destination_port, {}}};
+  return crc32(bytes_of(headers));
+}
+
+MaskedIpv4 masked_v4(const IpAddress& source, const IpAddress& destination) {
   MaskedIpv4 ip;
   std::memcpy(ip.source.data(), source.data() + 12, ip.source.size());
   std::memcpy(ip.destination.data(), destination.data() + 12, ip.destination.size());
-  return crc32(bytes_of(ip));
+  return ip;
 }
 
-std::uint32_t v6_fixed(const IpAddress& source, const IpAddress& destination) {
+MaskedIpv6 masked_v6(const IpAddress& source, const IpAddress& destination) {
   MaskedIpv6 ip;
   ip.source = source;
   ip.destination = destination;
-  return crc32(bytes_of(ip));
+  return ip;
 }
 
 }  // namespace
@@ -151,13 +160,10 @@ bool is_mapped_v4(const IpAddress& address) {
 
 IcrcFlow::IcrcFlow(const IpAddress& source, const IpAddress& destination, std::uint16_t source_port,
                    std::uint16_t destination_port)
-    : is_v4_(is_mapped_v4(destination)) {
-  MaskedUdp udp;
-  udp.source_port = source_port;
-  udp.destination_port = destination_port;
-  fixed_ = crc32_extend(is_v4_ ? v4_fixed(source, destination) : v6_fixed(source, destination),
-                        bytes_of(udp));
-}
+    : fixed_(is_mapped_v4(destination)
+                 ? fixed_part(masked_v4(source, destination), source_port, destination_port)
+                 : fixed_part(masked_v6(source, destination), source_port, destination_port)),
+      is_v4_(is_mapped_v4(destination)) {}
 
 std::uint32_t IcrcFlow::start(std::size_t udp_payload_bytes, std::uint16_t identification) const {
   const auto udp_bytes = static_cast<std::uint16_t>(udp_payload_bytes + kUdpHeaderBytes);

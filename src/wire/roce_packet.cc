@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include "wire/layout.h"
 
@@ -134,28 +135,39 @@ bool lengths_hold(const RocePacket& packet, std::size_t rest_bytes) {
   return packet.info->may_carry_payload || rest_bytes == 0;
 }
 
+/// Fills `packet`, or says what is wrong.
+std::optional<RoceFault> read_packet(RocePacket& packet, Bytes bytes) {
+  if (bytes.size() < sizeof(Bth)) return RoceFault::kTruncated;
+  Bytes rest = bytes;
+  const Bth bth = take<Bth>(rest);
+  const RoceOpcodeInfo& info = kRoceOpcodes[bth.opcode.get()];
+  if (Bth::Version::get(bth) != kTransportVersion) return RoceFault::kVersion;
+  if (!info.known) return RoceFault::kOpcode;
+  if (bytes.size() < info.header_bytes) return RoceFault::kLength;
+  packet.info = &info;
+  read_bth(packet, bth);
+  read_extended(packet, rest);
+  if (!lengths_hold(packet, rest.size())) return RoceFault::kLength;
+  packet.payload = rest.first(rest.size() - packet.pad_bytes);
+  return std::nullopt;
+}
+
+RoceParseError error_of(RoceFault fault, Bytes bytes) {
+  const auto bth = load<Bth>(bytes);
+  if (!bth) return {};
+  return {fault, bth->opcode.get(), Qpn{Bth::DestinationQpn::get(*bth)},
+          Psn{Bth::PacketNumber::get(*bth)}};
+}
+
 }  // namespace
 
 std::expected<RocePacket, RoceParseError> parse_roce_packet(Bytes bytes) {
-  const auto bth = load<Bth>(bytes);
-  if (!bth) return std::unexpected(RoceParseError{});
-  const auto failed = [&](RoceFault fault) {
-    return std::unexpected(RoceParseError{fault, bth->opcode.get(),
-                                          Qpn{Bth::DestinationQpn::get(*bth)},
-                                          Psn{Bth::PacketNumber::get(*bth)}});
-  };
-  if (Bth::Version::get(*bth) != kTransportVersion) return failed(RoceFault::kVersion);
-  const RoceOpcodeInfo* info = find_roce_opcode(bth->opcode.get());
-  if (info == nullptr) return failed(RoceFault::kOpcode);
-  if (bytes.size() < info->header_bytes) return failed(RoceFault::kLength);
-  RocePacket packet;
-  packet.info = info;
-  read_bth(packet, *bth);
-  Bytes rest = bytes.subspan(sizeof(Bth));
-  read_extended(packet, rest);
-  if (!lengths_hold(packet, rest.size())) return failed(RoceFault::kLength);
-  packet.payload = rest.first(rest.size() - packet.pad_bytes);
-  return packet;
+  // One object from end to end: a packet is large enough for a copy to show.
+  std::expected<RocePacket, RoceParseError> result;
+  if (const auto fault = read_packet(*result, bytes)) {
+    result = std::unexpected(error_of(*fault, bytes));
+  }
+  return result;
 }
 
 std::size_t emit_roce_headers(MutableBytes out, const RocePacket& packet) {
