@@ -6,85 +6,14 @@
 #include <map>
 #include <optional>
 
+#include "tests/interop/ip_packet.h"
+
 namespace airdma::interop {
 namespace {
 
-std::uint32_t big_endian(Bytes bytes, std::size_t at, std::size_t n) {
-  std::uint32_t value = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    value = value << 8 | std::to_integer<std::uint32_t>(bytes[at + i]);
-  return value;
-}
-std::uint16_t u16(Bytes bytes, std::size_t at) {
-  return static_cast<std::uint16_t>(big_endian(bytes, at, 2));
-}
 ByteVector copy_of(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
 
-constexpr std::uint16_t kIpv4 = 0x0800;
-constexpr std::uint16_t kIpv6 = 0x86dd;
 constexpr unsigned kTcp = 6;
-
-/// The IP packet in a frame; empty when there is none.
-Bytes ip_packet(const Frame& frame) {
-  const Bytes bytes = frame.bytes;
-  std::size_t at = 0;
-  switch (frame.link_type) {
-    case 1:
-      at = 12;
-      break;
-    case 113:
-      at = 14;
-      break;
-    case 101:
-    case 228:
-    case 229:
-      return bytes;
-    default:
-      return {};
-  }
-  // VLAN tags stand before the type.
-  while (bytes.size() >= at + 6 && (u16(bytes, at) == 0x8100 || u16(bytes, at) == 0x88a8)) at += 4;
-  if (bytes.size() < at + 2) return {};
-  const std::uint16_t type = u16(bytes, at);
-  return type == kIpv4 || type == kIpv6 ? bytes.subspan(at + 2) : Bytes{};
-}
-
-struct IpPayload {
-  ByteVector source;
-  ByteVector destination;
-  Bytes tcp;
-};
-
-std::optional<IpPayload> parse_ipv4(Bytes ip) {
-  if (ip.size() < 20) return std::nullopt;
-  const std::size_t header = (std::to_integer<std::size_t>(ip[0]) & 15) * 4;
-  std::size_t total = u16(ip, 2);
-  // Zero with segmentation offload: the length is the frame's.
-  if (total == 0) total = ip.size();
-  const bool fragment = (u16(ip, 6) & 0x3fff) != 0;
-  const unsigned protocol = std::to_integer<unsigned>(ip[9]);
-  if (header < 20 || total < header || total > ip.size() || fragment || protocol != kTcp) {
-    return std::nullopt;
-  }
-  return IpPayload{copy_of(ip.subspan(12, 4)), copy_of(ip.subspan(16, 4)),
-                   ip.subspan(header, total - header)};
-}
-
-std::optional<IpPayload> parse_ipv6(Bytes ip) {
-  if (ip.size() < 40) return std::nullopt;
-  std::size_t total = 40u + u16(ip, 4);
-  if (total == 40) total = ip.size();
-  unsigned next = std::to_integer<unsigned>(ip[6]);
-  std::size_t at = 40;
-  // Hop-by-hop, routing and destination options have their length in units of eight bytes.
-  while ((next == 0 || next == 43 || next == 60) && ip.size() >= at + 8) {
-    next = std::to_integer<unsigned>(ip[at]);
-    at += 8 * (std::to_integer<std::size_t>(ip[at + 1]) + 1);
-  }
-  if (next != kTcp || total > ip.size() || at > total) return std::nullopt;
-  return IpPayload{copy_of(ip.subspan(8, 16)), copy_of(ip.subspan(24, 16)),
-                   ip.subspan(at, total - at)};
-}
 
 struct TcpPacket {
   Endpoint source;
@@ -98,18 +27,15 @@ struct TcpPacket {
 };
 
 std::optional<TcpPacket> parse_tcp(const Frame& frame) {
-  const Bytes ip = ip_packet(frame);
-  if (ip.empty()) return std::nullopt;
-  const unsigned version = std::to_integer<unsigned>(ip[0]) >> 4;
-  auto payload = version == 4 ? parse_ipv4(ip) : version == 6 ? parse_ipv6(ip) : std::nullopt;
-  if (!payload || payload->tcp.size() < 20) return std::nullopt;
-  const Bytes tcp = payload->tcp;
+  auto packet_of_ip = parse_ip(frame, kTcp);
+  if (!packet_of_ip || packet_of_ip->payload.size() < 20) return std::nullopt;
+  const Bytes tcp = packet_of_ip->payload;
   const std::size_t header = (std::to_integer<std::size_t>(tcp[12]) >> 4) * 4;
   if (header < 20 || header > tcp.size()) return std::nullopt;
   const unsigned flags = std::to_integer<unsigned>(tcp[13]);
   TcpPacket packet;
-  packet.source = {std::move(payload->source), u16(tcp, 0)};
-  packet.destination = {std::move(payload->destination), u16(tcp, 2)};
+  packet.source = {std::move(packet_of_ip->source), u16(tcp, 0)};
+  packet.destination = {std::move(packet_of_ip->destination), u16(tcp, 2)};
   packet.sequence = big_endian(tcp, 4, 4);
   packet.fin = flags & 1;
   packet.syn = flags & 2;

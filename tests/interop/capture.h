@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reads a capture file and puts its TCP connections back together. Classic pcap in either byte
-// order (micro- or nanoseconds) and pcapng; Ethernet with VLAN tags, Linux cooked (SLL), raw IP;
-// IPv4 and IPv6. Retransmitted, overlapping and reordered segments are put right. For tests: it
-// holds the whole file in memory.
+// Reads a capture file and puts its TCP connections back together, or lists its UDP datagrams.
+// Classic pcap in either byte order (micro- or nanoseconds) and pcapng; Ethernet with VLAN tags,
+// Linux cooked (SLL), raw IP; IPv4 and IPv6. Retransmitted, overlapping and reordered segments are
+// put right. For tests: it holds the whole file in memory.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,22 @@ struct Connection {
 /// The TCP connections among the frames, in order of their first segment. A new SYN on the same
 /// ports begins another connection. Frames that are no TCP, or damaged, are passed over.
 [[nodiscard]] std::vector<Connection> tcp_connections(const std::vector<Frame>& frames);
+
+/// A UDP datagram, whole: fragments are passed over. Checksums are not looked at.
+struct Datagram {
+  Endpoint source;
+  Endpoint destination;
+  std::uint64_t time_ns = 0;
+  std::size_t frame = 0;             // index among read_frames()
+  std::uint8_t traffic_class = 0;    // IPv4's type of service
+  std::uint8_t hop_limit = 0;        // IPv4's time to live
+  std::uint16_t identification = 0;  // IPv4's
+  bool dont_fragment = false;        // IPv4's
+  ByteVector bytes;
+};
+
+/// The UDP datagrams among the frames, in file order.
+[[nodiscard]] std::vector<Datagram> udp_datagrams(const std::vector<Frame>& frames);
 
 /// Both steps for one file.
 [[nodiscard]] std::expected<std::vector<Connection>, std::string> read_connections(

@@ -24,7 +24,8 @@ using test::to_hex;
 std::vector<std::string> capture_files() {
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(AIRDMA_CAPTURES)) {
-    if (entry.path().extension() == ".pcap") files.push_back(entry.path().string());
+    if (!entry.path().filename().string().starts_with("siw-")) continue;
+    files.push_back(entry.path().string());
   }
   std::ranges::sort(files);
   return files;
