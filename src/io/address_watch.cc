@@ -34,6 +34,19 @@ Fd open_watch() {
   return socket;
 }
 
+enum class Drained : std::uint8_t { kNothing, kSome, kBroken };
+
+// What has changed does not matter. ENOBUFS says that more came than the socket could keep.
+Drained drain(const Fd& socket) {
+  bool nothing = true;
+  for (char byte = 0;; nothing = false) {
+    const ssize_t got = raw::receive(socket.get(), &byte, 1, MSG_DONTWAIT);
+    if (got >= 0 || errno == ENOBUFS || errno == EINTR) continue;
+    if (errno != EAGAIN) return Drained::kBroken;
+    return nothing ? Drained::kNothing : Drained::kSome;
+  }
+}
+
 }  // namespace
 
 AddressWatch& AddressWatch::get() { return ProcessGlobal<AddressWatch>::get(); }
@@ -42,7 +55,7 @@ AddressWatch::Generation AddressWatch::generation() {
   std::lock_guard lock(mutex_);
   // A socket stays in the namespace that it was made in; setns() and unshare() move the thread.
   // Where there is no /proc to ask, nothing tells.
-  struct stat here {};
+  struct stat here{};
   ::stat("/proc/thread-self/ns/net", &here);
   const bool moved = here.st_ino != namespace_inode_ || here.st_dev != namespace_device_;
   if (socket_ && !moved && unchanged()) return generation_;
@@ -55,13 +68,10 @@ AddressWatch::Generation AddressWatch::generation() {
   return ++generation_;
 }
 
-bool AddressWatch::unchanged() {
-  bool nothing = true;
-  // What has changed does not matter. ENOBUFS says that more came than the socket could keep.
-  for (char byte = 0;; nothing = false) {
-    const ssize_t got = raw::receive(socket_.get(), &byte, 1, MSG_DONTWAIT);
-    if (got < 0 && errno != ENOBUFS && errno != EINTR) return nothing && errno == EAGAIN;
-  }
-}
+bool AddressWatch::unchanged() { return drain(socket_) == Drained::kNothing; }
+
+AddressEvents::AddressEvents() : socket_(open_watch()) {}
+
+bool AddressEvents::consume() { return drain(socket_) == Drained::kSome; }
 
 }  // namespace airdma::io

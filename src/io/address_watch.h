@@ -36,4 +36,17 @@ class AddressWatch {
   Generation generation_ = kUnwatched;
 };
 
+/// The same as a descriptor that becomes readable, in the network namespace it was opened in.
+class AddressEvents {
+ public:
+  /// Opens it; fd() is negative where the kernel cannot be listened to.
+  AddressEvents();
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  /// Takes what came. True when something did.
+  bool consume();
+
+ private:
+  Fd socket_;
+};
+
 }  // namespace airdma::io

@@ -23,6 +23,10 @@ namespace airdma::io::raw {
 
 inline int close(int fd) { return static_cast<int>(::syscall(SYS_close, fd)); }
 
+inline ssize_t read(int fd, void* data, std::size_t size) {
+  return ::syscall(SYS_read, fd, data, size);
+}
+
 inline ssize_t write(int fd, const void* data, std::size_t size) {
   return ::syscall(SYS_write, fd, data, size);
 }
@@ -33,6 +37,18 @@ inline ssize_t send(int fd, const void* data, std::size_t size, int flags) {
 
 inline ssize_t receive(int fd, void* data, std::size_t size, int flags) {
   return ::syscall(SYS_recvfrom, fd, data, size, flags, nullptr, nullptr);
+}
+
+inline int send_messages(int fd, mmsghdr* messages, unsigned count, int flags) {
+  return static_cast<int>(::syscall(SYS_sendmmsg, fd, messages, count, flags));
+}
+
+inline int receive_messages(int fd, mmsghdr* messages, unsigned count, int flags) {
+  return static_cast<int>(::syscall(SYS_recvmmsg, fd, messages, count, flags, nullptr));
+}
+
+inline ssize_t send_message(int fd, const msghdr* message, int flags) {
+  return ::syscall(SYS_sendmsg, fd, message, flags);
 }
 
 /// Takes bytes out of a pipe if there are any; EAGAIN otherwise, whatever O_NONBLOCK says.
