@@ -18,8 +18,8 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/result.h"
-#include "io/fd.h"
 #include "model/address_vector.h"
+#include "runtime/send_outcome.h"
 
 namespace airdma::rocev2 {
 class PacketBatch;
@@ -55,19 +55,6 @@ class MadSink {
   ~MadSink() = default;
 };
 
-enum class SendStatus : std::uint8_t {
-  kSent,         // all of it
-  kBusy,         // the way is full now: send the rest after on_writable(), or drop it
-  kUnreadable,   // the payload of the next packet is not there to be read: go on behind that one
-  kUnreachable,  // dropped: no route, no such address, no process with that queue pair
-  kTooLong,      // dropped: a packet is longer than the path carries
-};
-
-struct SendOutcome {
-  SendStatus status = SendStatus::kSent;
-  std::size_t packets = 0;  // how many are done with: sent or dropped
-};
-
 /// Port spaces of the connection manager with the numbers that service ids carry.
 enum class PortSpace : std::uint16_t {
   kIpoib = 0x0002,
@@ -80,14 +67,13 @@ enum class PortSpace : std::uint16_t {
 class ServiceLease {
  public:
   ServiceLease() = default;
-  explicit ServiceLease(io::Fd name, io::Fd owner, std::uint16_t port)
-      : name_(std::move(name)), owner_(std::move(owner)), port_(port) {}
-  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(name_); }
+  ServiceLease(std::shared_ptr<void> hold, std::uint16_t port)
+      : hold_(std::move(hold)), port_(port) {}
+  [[nodiscard]] explicit operator bool() const { return hold_ != nullptr; }
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
  private:
-  io::Fd name_;   // bound to the service's name
-  io::Fd owner_;  // bound to a name that says whose it is
+  std::shared_ptr<void> hold_;
   std::uint16_t port_ = 0;
 };
 
