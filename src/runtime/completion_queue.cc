@@ -238,7 +238,10 @@ void CompletionQueue::drive_transport() {
     for (const Member& member : members_) member.queue_pair->drive_polling();
   }
   if (!directly) Progress::flush_held();
-  if (!directly || empties % kServeOthersEvery == 0) progress->serve_ready_streams();
+  // What brought something is likely to bring more.
+  if (!directly || others_busy_ || empties % kServeOthersEvery == 0) {
+    others_busy_ = progress->serve_ready_streams();
+  }
 }
 
 void CompletionQueue::request_notify(bool solicited_only) {

@@ -138,6 +138,7 @@ class CompletionQueue {
 
   std::atomic<std::uint64_t> polls_{0};
   std::atomic<std::uint32_t> empty_polls_{0};  // in a row
+  bool others_busy_ = false;  // the last look at streams of other queues found some
   // Held while the members are driven; a change of the list takes the second one too, which alone
   // is enough to read it.
   SpinLock members_lock_;

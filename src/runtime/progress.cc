@@ -88,6 +88,7 @@ struct ProgressState {
 
   std::atomic<std::uint64_t> empty_polls{0};
   std::atomic<bool> delegated{false};
+  std::atomic<int> busy_threads{0};  // that poll, and are at what they found
   // Used by the progress thread alone.
   std::uint64_t empty_polls_seen = 0;
   Duration tick = kFirstTick;
@@ -121,8 +122,8 @@ struct ProgressState {
   void dispatch(const epoll_event& event);
   void run_tasks();
   void run_deadlines();
-  void serve_unfinished();
-  void serve_streams();
+  bool serve_unfinished();
+  bool serve_streams();
 };
 
 namespace {
@@ -361,18 +362,25 @@ void ProgressState::recheck_streams(bool all) {
   }
 }
 
-void Progress::serve_ready_streams() {
-  state_.serve_streams();
+void Progress::begin_busy() { state_.busy_threads.fetch_add(1, std::memory_order_relaxed); }
+void Progress::end_busy() { state_.busy_threads.fetch_sub(1, std::memory_order_relaxed); }
+
+bool Progress::serve_ready_streams() {
+  begin_busy();
+  const bool ready = state_.serve_streams();
   // While threads poll, nobody else looks after these: their edges are used up.
-  state_.serve_unfinished();
+  const bool unfinished = state_.serve_unfinished();
+  end_busy();
+  return ready || unfinished;
 }
 
-void ProgressState::serve_streams() {
+bool ProgressState::serve_streams() {
   epoll_event events[kBatch];
   const int count = io::raw::epoll_now(stream_set.get(), events, kBatch);
   for (int i = 0; i < count; ++i) {
     if (auto target = target_of(events[i].data.u64)) target->on_ready(events[i].events);
   }
+  return count > 0;
 }
 
 std::shared_ptr<Pollable> ProgressState::target_of(WatchId id) {
@@ -419,7 +427,9 @@ void ProgressState::update_delegation() {
   }
   const std::uint64_t polls = empty_polls.load(std::memory_order_relaxed);
   const bool first_look = stream_set_watched;
-  if (!first_look && polls == empty_polls_seen) {
+  // A poll that finds much may last longer than this thread has slept.
+  const bool busy = busy_threads.load(std::memory_order_relaxed) != 0;
+  if (!first_look && !busy && polls == empty_polls_seen) {
     delegated.store(false, std::memory_order_release);
     tick = kFirstTick;
     watch_stream_set(true);
@@ -570,11 +580,11 @@ void ProgressState::run_deadlines() {
   }
 }
 
-void ProgressState::serve_unfinished() {
+bool ProgressState::serve_unfinished() {
   std::vector<WatchId> batch;
   {
     std::lock_guard lock(mutex);
-    if (unfinished.empty()) return;
+    if (unfinished.empty()) return false;
     batch.swap(unfinished);
     for (const WatchId id : batch) {
       if (const auto found = entries.find(id); found != entries.end()) found->second.queued = false;
@@ -583,6 +593,7 @@ void ProgressState::serve_unfinished() {
   for (const WatchId id : batch) {
     if (auto target = target_of(id)) target->on_ready(EPOLLIN);
   }
+  return true;
 }
 
 }  // namespace airdma::runtime

@@ -87,6 +87,9 @@ class Progress {
   /// An unsuccessful poll. After some in a row the calling thread's streams are its own.
   void note_empty_poll(std::uint32_t in_a_row);
   [[nodiscard]] bool delegated() const;
+  /// Around work of a thread that may last longer than the progress thread waits for its next poll.
+  void begin_busy();
+  void end_busy();
   /// Stops watching a stream that its thread asks itself at every poll, so that arrivals cost the
   /// sender nothing but themselves. It is watched again, and told so, when still_polled() denies
   /// it, when nobody polls any more, or by watch_again(). False when nobody polls.
@@ -95,8 +98,9 @@ class Progress {
   void watch_again(WatchId id);
   /// The program is about to sleep: the progress thread takes the streams back now.
   void note_poll_end();
-  /// Takes ready streams, and those left unfinished, and serves them on this thread.
-  void serve_ready_streams();
+  /// Takes ready streams, and those left unfinished, and serves them on this thread. False when
+  /// there are none.
+  bool serve_ready_streams();
 
  private:
   friend struct ProgressState;

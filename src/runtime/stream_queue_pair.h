@@ -63,7 +63,10 @@ class StreamQueuePair final : public QueuePair {
   // Progress.
   void drive_polling() override;
   void on_ready(std::uint32_t events) override;
-  bool still_polled() override { return polled_.exchange(false, std::memory_order_relaxed); }
+  bool still_polled() override {
+    const bool polled = polled_.exchange(false, std::memory_order_relaxed);
+    return polled || receiving_.load(std::memory_order_relaxed);
+  }
   void on_watched_again() override { left_to_poller_.store(false, std::memory_order_relaxed); }
 
  private:
@@ -113,6 +116,7 @@ class StreamQueuePair final : public QueuePair {
   std::atomic<bool> stalled_{false};  // messages wait in the endpoint for receives
   bool paused_ = false;               // so many that nothing is read meanwhile
   std::atomic<bool> polled_{false};   // since still_polled()
+  std::atomic<bool> receiving_{false};  // a thread is at much that has come
   std::atomic<bool> left_to_poller_{false};
   SharedReceiveQueue::Waiter shared_wait_{*this};
   std::unique_ptr<iwarp::Endpoint> endpoint_;

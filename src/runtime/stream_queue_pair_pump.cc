@@ -123,7 +123,14 @@ void StreamQueuePair::receive(bool stop_at_completion) {
 }
 
 StreamQueuePair::Received StreamQueuePair::receive_once() {
-  return bulk_ || input_.is_open() ? receive_bulk() : receive_small();
+  if (!bulk_ && !input_.is_open()) return receive_small();
+  // With much to read the next poll is far away.
+  progress_->begin_busy();
+  receiving_.store(true, std::memory_order_relaxed);
+  const Received result = receive_bulk();
+  receiving_.store(false, std::memory_order_relaxed);
+  progress_->end_busy();
+  return result;
 }
 
 // Small messages need no large buffer, and borrowing one is two atomic operations.

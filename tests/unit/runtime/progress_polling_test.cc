@@ -101,6 +101,42 @@ class LeftStream : public testing::Test {
   WatchId id_ = 0;
 };
 
+/// A stream that brings so much that its thread polls again late: not before the progress thread
+/// has looked several times.
+class Long : public Pollable {
+ public:
+  explicit Long(Progress& progress) : progress_(progress) {}
+  void on_ready(std::uint32_t) override {
+    for (int looks = 0; looks < 20; ++looks) {
+      std::promise<void> look;  // deferred calls are made after a look
+      progress_.defer([&] { look.set_value(); });
+      look.get_future().wait();
+    }
+    stayed = progress_.delegated();
+  }
+  void on_deadline() override {}
+
+  bool stayed = false;
+
+ private:
+  Progress& progress_;
+};
+
+TEST(Progress, LeavesStreamsToAThreadThatIsBusyWithThem) {
+  Progress* progress = *Progress::start();
+  const auto stream = std::make_shared<Long>(*progress);
+  const WatchId id = *progress->add_control(Progress::kNoDescriptor, stream);
+  constexpr int kRounds = 1000;  // the progress thread may be there first
+  for (int i = 0; i < kRounds && !stream->stayed; ++i) {
+    progress->note_empty_poll(1000);
+    progress->serve_later(id);
+    EXPECT_TRUE(progress->serve_ready_streams());
+  }
+  EXPECT_TRUE(stream->stayed);
+  EXPECT_FALSE(progress->serve_ready_streams());
+  progress->remove(id);
+}
+
 // What came while nobody watched is reported when somebody does again, and the rest of the process
 // need not stop polling for it.
 TEST_F(LeftStream, IsWatchedAgainWhenItsThreadPollsNoMore) {
