@@ -27,7 +27,7 @@ struct Ipv4Header {
   be16 identification;     // zero: unused when fragmentation is forbidden (RFC 6864 4.1)
   be16 fragment = 0x4000;  // do not fragment
   be8 time_to_live = 64;
-  be8 protocol = IPPROTO_TCP;
+  be8 protocol;
   be16 checksum;
   std::array<std::byte, 4> source;
   std::array<std::byte, 4> destination;
@@ -37,7 +37,7 @@ static_assert(sizeof(Ipv4Header) == 20);
 struct Ipv6Header {
   be32 version_class_flow = 0x60000000;
   be16 payload_length;
-  be8 next_header = IPPROTO_TCP;
+  be8 next_header;
   be8 hop_limit = 64;
   std::array<std::byte, 16> source;
   std::array<std::byte, 16> destination;
@@ -56,6 +56,14 @@ struct TcpHeader {
   be16 urgent;
 };
 static_assert(sizeof(TcpHeader) == 20);
+
+struct UdpHeader {
+  be16 source_port;
+  be16 destination_port;
+  be16 length;
+  be16 checksum;
+};
+static_assert(sizeof(UdpHeader) == 8);
 
 // Window scale 14 makes the window 1 GiB: the tap does not know the kernel's real window, and a
 // reader should not take the one shown for full.
@@ -88,11 +96,30 @@ void append(FrameHeader& header, const T& layout) {
   header.length += wire::store(MutableBytes(header.storage).subspan(header.length), layout);
 }
 
-/// A locally administered address that shows which IP address it stands for.
+/// What an IP header says, apart from the packet's length.
+struct IpFields {
+  const Host& source;
+  const Host& destination;
+  std::uint8_t protocol = IPPROTO_TCP;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 64;
+  std::uint32_t flow_label = 0;
+};
+
+/// A locally administered address that shows which IP address it stands for; of a group, the one
+/// that RFC 1112 6.4 and RFC 2464 7 give.
 void fill_mac(std::array<be8, 6>& mac, const Host& host) {
+  const Bytes address = address_bytes(host);
+  const auto first = std::to_integer<unsigned>(address[0]);
+  const Bytes tail = address.last(4);
   mac = {be8{0x02}};
-  const Bytes tail = address_bytes(host).last(4);
   std::memcpy(&mac[2], tail.data(), tail.size());
+  if (host.is_v6 && first == 0xff) mac[0] = mac[1] = 0x33;
+  if (!host.is_v6 && first >> 4 == 0xe) {
+    mac[0] = 0x01;
+    mac[2] = 0x5e;
+    mac[3] = mac[3].get() & 0x7f;
+  }
 }
 
 template <std::size_t N>
@@ -100,39 +127,69 @@ void fill_address(std::array<std::byte, N>& field, const Host& host) {
   std::memcpy(field.data(), host.address.data(), N);
 }
 
-void append_ethernet(FrameHeader& header, const TcpSegment& segment) {
+void append_ethernet(FrameHeader& header, const IpFields& fields) {
   EthernetHeader ethernet;
-  fill_mac(ethernet.destination, segment.destination);
-  fill_mac(ethernet.source, segment.source);
-  ethernet.type = segment.source.is_v6 ? 0x86dd : 0x0800;
+  fill_mac(ethernet.destination, fields.destination);
+  fill_mac(ethernet.source, fields.source);
+  ethernet.type = fields.source.is_v6 ? 0x86dd : 0x0800;
   append(header, ethernet);
 }
 
-void append_ipv4(FrameHeader& header, const TcpSegment& segment, std::size_t tcp_bytes) {
+void append_ipv4(FrameHeader& header, const IpFields& fields, std::size_t bytes) {
   Ipv4Header ip;
-  ip.total_length = static_cast<std::uint16_t>(sizeof ip + tcp_bytes);
-  fill_address(ip.source, segment.source);
-  fill_address(ip.destination, segment.destination);
+  ip.service = fields.traffic_class;
+  ip.total_length = static_cast<std::uint16_t>(sizeof ip + bytes);
+  ip.time_to_live = fields.hop_limit;
+  ip.protocol = fields.protocol;
+  fill_address(ip.source, fields.source);
+  fill_address(ip.destination, fields.destination);
   ip.checksum = checksum_finish(checksum_add(bytes_of(ip), 0));
   append(header, ip);
 }
 
-void append_ipv6(FrameHeader& header, const TcpSegment& segment, std::size_t tcp_bytes) {
+void append_ipv6(FrameHeader& header, const IpFields& fields, std::size_t bytes) {
   Ipv6Header ip;
-  ip.payload_length = static_cast<std::uint16_t>(tcp_bytes);
-  fill_address(ip.source, segment.source);
-  fill_address(ip.destination, segment.destination);
+  ip.version_class_flow =
+      0x60000000 | std::uint32_t{fields.traffic_class} << 20 | (fields.flow_label & 0xfffff);
+  ip.payload_length = static_cast<std::uint16_t>(bytes);
+  ip.next_header = fields.protocol;
+  ip.hop_limit = fields.hop_limit;
+  fill_address(ip.source, fields.source);
+  fill_address(ip.destination, fields.destination);
   append(header, ip);
 }
 
-/// The pseudo header of RFC 9293 3.1, whose sum is the same for both IP versions.
-std::uint32_t pseudo_header_sum(const TcpSegment& segment, std::size_t tcp_bytes) {
-  const std::uint32_t lengths = static_cast<std::uint32_t>(tcp_bytes) + IPPROTO_TCP;
-  return checksum_add(address_bytes(segment.destination),
-                      checksum_add(address_bytes(segment.source), lengths));
+/// Ethernet and IP headers of a packet that holds so many bytes.
+void append_network(FrameHeader& header, const IpFields& fields, std::size_t bytes) {
+  append_ethernet(header, fields);
+  if (fields.source.is_v6) {
+    append_ipv6(header, fields, bytes);
+  } else {
+    append_ipv4(header, fields, bytes);
+  }
 }
 
-void append_tcp(FrameHeader& header, const TcpSegment& segment, const SynOptions* options) {
+/// The pseudo header of RFC 9293 3.1 and RFC 768, whose sum is the same for both IP versions.
+std::uint32_t pseudo_header_sum(const IpFields& fields, std::size_t bytes) {
+  const std::uint32_t lengths = static_cast<std::uint32_t>(bytes) + fields.protocol;
+  return checksum_add(address_bytes(fields.destination),
+                      checksum_add(address_bytes(fields.source), lengths));
+}
+
+void append_udp(FrameHeader& header, const UdpDatagram& datagram, const IpFields& fields) {
+  UdpHeader udp;
+  const std::size_t bytes = sizeof udp + datagram.payload.size();
+  udp.source_port = datagram.source.port;
+  udp.destination_port = datagram.destination.port;
+  udp.length = static_cast<std::uint16_t>(bytes);
+  const std::uint32_t sum = checksum_add(bytes_of(udp), pseudo_header_sum(fields, bytes));
+  udp.checksum = checksum_finish(checksum_add(datagram.payload, sum));
+  if (udp.checksum.get() == 0) udp.checksum = 0xffff;  // zero says that there is none
+  append(header, udp);
+}
+
+void append_tcp(FrameHeader& header, const TcpSegment& segment, const IpFields& fields,
+                const SynOptions* options) {
   const std::size_t header_bytes = sizeof(TcpHeader) + (options ? sizeof *options : 0);
   TcpHeader tcp;
   tcp.source_port = segment.source.port;
@@ -141,7 +198,7 @@ void append_tcp(FrameHeader& header, const TcpSegment& segment, const SynOptions
   tcp.acknowledgement = (segment.flags & kAck) != 0 ? segment.acknowledgement : 0;
   tcp.data_offset = static_cast<std::uint8_t>(header_bytes / 4 << 4);
   tcp.flags = segment.flags;
-  std::uint32_t sum = pseudo_header_sum(segment, header_bytes + segment.payload.size());
+  std::uint32_t sum = pseudo_header_sum(fields, header_bytes + segment.payload.size());
   sum = checksum_add(bytes_of(tcp), sum);
   if (options != nullptr) sum = checksum_add(bytes_of(*options), sum);
   tcp.checksum = checksum_finish(checksum_add(segment.payload, sum));
@@ -176,14 +233,23 @@ FrameHeader make_frame_header(const TcpSegment& segment) {
   const bool syn = (segment.flags & kSyn) != 0;
   const std::size_t tcp_bytes =
       sizeof(TcpHeader) + (syn ? sizeof options : 0) + segment.payload.size();
+  const IpFields fields{.source = segment.source, .destination = segment.destination};
   FrameHeader header;
-  append_ethernet(header, segment);
-  if (v6) {
-    append_ipv6(header, segment, tcp_bytes);
-  } else {
-    append_ipv4(header, segment, tcp_bytes);
-  }
-  append_tcp(header, segment, syn ? &options : nullptr);
+  append_network(header, fields, tcp_bytes);
+  append_tcp(header, segment, fields, syn ? &options : nullptr);
+  return header;
+}
+
+FrameHeader make_frame_header(const UdpDatagram& datagram) {
+  const IpFields fields{.source = datagram.source,
+                        .destination = datagram.destination,
+                        .protocol = IPPROTO_UDP,
+                        .traffic_class = datagram.traffic_class,
+                        .hop_limit = datagram.hop_limit,
+                        .flow_label = datagram.flow_label};
+  FrameHeader header;
+  append_network(header, fields, sizeof(UdpHeader) + datagram.payload.size());
+  append_udp(header, datagram, fields);
   return header;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Ethernet, IP and TCP headers around bytes that the kernel's TCP carried for us. The kernel does
-// not show its own headers to an unprivileged process, so a trace makes equivalent ones: the
-// addresses, ports, order and bytes are real; the cut into segments is the trace's.
-// RFC 791, RFC 8200, RFC 9293, RFC 1071 (checksums).
+// Ethernet, IP and TCP or UDP headers around bytes that the kernel carried for us. It does not show
+// its own headers to an unprivileged process, so a trace makes equivalent ones: the addresses,
+// ports, order and bytes are real; the cut of a stream into segments is the trace's.
+// RFC 791, RFC 8200, RFC 9293, RFC 768, RFC 1071 (checksums).
 #pragma once
 
 #include <array>
@@ -36,6 +36,15 @@ struct TcpSegment {
   Bytes payload;
 };
 
+struct UdpDatagram {
+  Host source;
+  Host destination;
+  std::uint8_t traffic_class = 0;
+  std::uint8_t hop_limit = 64;
+  std::uint32_t flow_label = 0;  // IPv6
+  Bytes payload;
+};
+
 /// Ethernet (14) + IPv6 (40) + TCP (20) + options of a SYN (8).
 constexpr std::size_t kMaxHeaderBytes = 82;
 
@@ -51,8 +60,10 @@ struct FrameHeader {
   return is_v6 ? 65535 - 20 : 65535 - 20 - 20;
 }
 
-/// All headers in front of `segment.payload`, checksums filled in.
+/// All headers in front of the payload, checksums filled in. An IPv4 packet has the identification
+/// 0 and may not be fragmented.
 [[nodiscard]] FrameHeader make_frame_header(const TcpSegment& segment);
+[[nodiscard]] FrameHeader make_frame_header(const UdpDatagram& datagram);
 
 /// RFC 1071: the ones' complement sum of `data`, added to `initial`; not yet inverted. Every part
 /// of a sum but the last must be of even length.

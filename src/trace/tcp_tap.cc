@@ -7,41 +7,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
 
-#include "base/log.h"
+#include "trace/process_trace.h"
 
 namespace airdma::trace {
 namespace {
 
 // Without traffic the other way nothing acknowledges; a packet of its own does after this much.
 constexpr std::uint32_t kAckEveryBytes = 1 << 20;
-
-std::uint64_t unix_time_ns() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
-}
-
-/// The file of this process, opened on first use; none when AIRDMA_TRACE is unset. Lives as long
-/// as the process: connections may close during its exit.
-PcapngFile* process_file() {
-  static PcapngFile* const file = []() -> PcapngFile* {
-    const char* path = ::secure_getenv("AIRDMA_TRACE");
-    if (path == nullptr || *path == '\0') return nullptr;
-    Result<PcapngFile> opened = PcapngFile::open(path);
-    if (opened) return new PcapngFile(std::move(*opened));
-    AIRDMA_LOG_ERROR("no trace: %s: %s: %s", path, opened.error().call,
-                     std::strerror(opened.error().code));
-    return nullptr;
-  }();
-  return file;
-}
 
 template <class T>
 void append(sockaddr_un& name, std::size_t& length, const T& value) {
@@ -152,7 +130,7 @@ void TcpTap::emit(Side side, std::uint8_t flags, Bytes payload) {
 
 std::unique_ptr<TcpTap> open_tcp_tap(const sockaddr_storage& local, const sockaddr_storage& peer,
                                      bool initiator) {
-  PcapngFile* file = process_file();
+  PcapngFile* file = process_trace();
   if (file == nullptr) return nullptr;
   const Host here = Host::from(local);
   const Host there = Host::from(peer);

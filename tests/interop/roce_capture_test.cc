@@ -11,6 +11,7 @@
 
 #include "tests/interop/capture.h"
 #include "tests/support/bytes.h"
+#include "trace/roce_tap.h"
 #include "wire/icrc.h"
 #include "wire/print.h"
 #include "wire/roce_packet.h"
@@ -126,6 +127,46 @@ TEST(RoceCaptures, HoldWhatTheirRecorderCounted) {
                                                        {"RC WRITE_ONLY_IMM", 6},
                                                        {"UD SEND_ONLY", 5}}));
   EXPECT_EQ(names_in("rxe-mckey.pcap"), (Counts{{"UD SEND_ONLY_IMM", 4}}));
+}
+
+/// The path a packet came by, as a tap is told it.
+trace::RocePath path_of(const Datagram& datagram) {
+  return {.source = address_of(datagram.source),
+          .destination = address_of(datagram.destination),
+          .source_port = datagram.source.port,
+          .traffic_class = datagram.traffic_class,
+          .hop_limit = datagram.hop_limit};
+}
+
+TEST(RoceTraces, HoldWhatWasRecordedWithARightIcrc) {
+  const std::string path = testing::TempDir() + "airdma-roce-trace.pcapng";
+  std::filesystem::remove(path);
+  std::vector<Datagram> sent;
+  {
+    auto file = trace::PcapngFile::open(path);
+    ASSERT_TRUE(file.has_value());
+    trace::RoceTap tap(*file, [] { return 1; });
+    for (const std::string& capture : capture_files()) {
+      for (const Datagram& datagram : packets_of(capture)) {
+        const Bytes bytes = covered(datagram);
+        tap.record(trace::FrameDirection::kOutbound, path_of(datagram),
+                   std::array{bytes.first(12), bytes.subspan(12)});
+        sent.push_back(datagram);
+      }
+    }
+  }
+  const std::vector<Datagram> recorded = packets_of(path);
+  ASSERT_EQ(recorded.size(), sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(to_hex(covered(recorded[i])), to_hex(covered(sent[i])));
+    EXPECT_EQ(recorded[i].source, sent[i].source);
+    EXPECT_EQ(recorded[i].destination, sent[i].destination);
+    EXPECT_EQ(recorded[i].hop_limit, sent[i].hop_limit);
+    EXPECT_EQ(recorded[i].identification, 0);
+    expect_right_icrc(recorded[i]);
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(RoceCaptures, TellTheirNaks) {
