@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "runtime/roce_trace.h"
+
 namespace airdma::runtime {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr std::size_t kFixedBytes = offsetof(LocalMessageHeader, lengths);
 LocalMessageHeader::LocalMessageHeader(const rocev2::PacketOrigin& origin)
     : traffic_class(origin.traffic_class),
       hop_limit(origin.hop_limit),
+      recorded_in(trace_mark()),
       flow_label(origin.flow_label),
       source(origin.source.bytes),
       destination(origin.destination.bytes) {}
@@ -29,6 +32,7 @@ std::optional<LocalMessage> LocalMessage::read(Bytes message) {
   }
   std::memcpy(header.lengths.data(), message.data() + kFixedBytes, header.bytes() - kFixedBytes);
   LocalMessage result;
+  result.recorded_in = header.recorded_in;
   result.origin.source.bytes = header.source;
   result.origin.destination.bytes = header.destination;
   result.origin.traffic_class = header.traffic_class;

@@ -24,6 +24,7 @@ struct LocalMessageHeader {
   std::uint16_t packets = 0;
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 0;
+  std::uint64_t recorded_in = 0;  // the sender's trace_mark()
   std::uint32_t flow_label = 0;
   std::array<std::uint8_t, 16> source{};
   std::array<std::uint8_t, 16> destination{};
@@ -45,6 +46,7 @@ struct LocalMessageHeader {
 /// A message as it was received.
 struct LocalMessage {
   rocev2::PacketOrigin origin;
+  std::uint64_t recorded_in = 0;
   std::array<Bytes, LocalMessageHeader::kMaxPackets> packets;
   std::size_t count = 0;
 

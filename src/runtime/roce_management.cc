@@ -12,6 +12,7 @@
 #include "io/address.h"
 #include "runtime/mad_route.h"
 #include "runtime/roce_state.h"
+#include "runtime/roce_trace.h"
 #include "wire/mad.h"
 #include "wire/roce_packet.h"
 
@@ -168,12 +169,18 @@ Status RoceState::send_mad(Bytes mad, const model::AddressVector& destination) {
   return send_mad_locally(destination, whole, frame);
 }
 
+Status RoceState::send_to_service(const std::string& name, const rocev2::PacketOrigin& origin,
+                                  const Frame& frame) {
+  const SendTrace trace(origin, 0);
+  const auto status = LocalPeers::send_once(name, origin, frame);
+  if (status) trace.sent({&frame, 1}, {SendStatus::kSent, 1});
+  return status;
+}
+
 Status RoceState::send_mad_by_udp(const model::AddressVector& destination, const Frame& frame) {
   const bool v6 = !destination.destination.is_v4();
-  UdpSender* way = sender(v6);
-  if (way == nullptr) return fail(udp_error(v6), "bind");
-  const bool by_interface = leaves_by_interface(destination);
-  switch (way->send(destination, by_interface, {&frame, 1}).status) {
+  if (sender(v6) == nullptr) return fail(udp_error(v6), "bind");
+  switch (send_by_udp(destination, {&frame, 1}).status) {
     case SendStatus::kSent:
       return {};
     case SendStatus::kBusy:
@@ -194,13 +201,13 @@ Status RoceState::send_mad_locally(const model::AddressVector& destination, Byte
   if (!route) return fail(EINVAL, "send_mad");
   if (route->service) {
     const auto status =
-        LocalPeers::send_once(service_name(*route->service, &origin.destination), origin, frame);
+        send_to_service(service_name(*route->service, &origin.destination), origin, frame);
     if (status) return {};
-    const auto other = LocalPeers::send_once(service_name(*route->service, nullptr), origin, frame);
+    const auto other = send_to_service(service_name(*route->service, nullptr), origin, frame);
     if (other || other.error().code != EACCES) return other;
     return send_mad_by_udp(destination, frame);
   }
-  const auto sent = peers_->send(origin, route->block, {&frame, 1});
+  const auto sent = send_to_peer(origin, route->block, {&frame, 1});
   if (!sent) return send_mad_by_udp(destination, frame);
   if (sent->status == SendStatus::kBusy) return fail(EAGAIN, "sendmsg");
   if (sent->status == SendStatus::kUnreachable) return fail(ECONNREFUSED, "connect");

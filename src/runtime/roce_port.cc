@@ -8,6 +8,7 @@
 
 #include "engine/rocev2/packet_batch.h"
 #include "runtime/roce_state.h"
+#include "runtime/roce_trace.h"
 
 namespace airdma::runtime {
 namespace {
@@ -80,7 +81,19 @@ bool RoceState::leaves_by_interface(const model::AddressVector& to) {
 SendOutcome RoceState::send_by_udp(const model::AddressVector& to, std::span<const Frame> frames) {
   UdpSender* way = sender(!to.destination.is_v4());
   if (way == nullptr) return {SendStatus::kUnreachable, frames.size()};
-  return way->send(to, leaves_by_interface(to), frames);
+  const rocev2::PacketOrigin origin = origin_of(to);
+  const SendTrace trace(origin, way->source_port());
+  const SendOutcome outcome = way->send(to, leaves_by_interface(to), frames);
+  trace.sent(frames, outcome);
+  return outcome;
+}
+
+Result<SendOutcome> RoceState::send_to_peer(const rocev2::PacketOrigin& origin, std::uint32_t block,
+                                            std::span<const Frame> frames) {
+  const SendTrace trace(origin, 0);
+  const auto outcome = peers_->send(origin, block, frames);
+  if (outcome) trace.sent(frames, *outcome);
+  return outcome;
 }
 
 SendOutcome RoceState::send_locally(const model::AddressVector& to, std::span<const Frame> frames) {
@@ -88,7 +101,7 @@ SendOutcome RoceState::send_locally(const model::AddressVector& to, std::span<co
   std::size_t done = 0;
   while (done < frames.size()) {
     const auto part = frames.subspan(done, same_block(frames.subspan(done)));
-    auto outcome = peers_->send(origin, block_of(part[0]), part);
+    auto outcome = send_to_peer(origin, block_of(part[0]), part);
     // Another user's process is reached as if it were on another host.
     if (!outcome) outcome = send_by_udp(to, part);
     done += outcome->packets;

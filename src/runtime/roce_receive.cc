@@ -10,6 +10,7 @@
 #include "runtime/local_message.h"
 #include "runtime/mad_route.h"
 #include "runtime/roce_state.h"
+#include "runtime/roce_trace.h"
 #include "wire/icrc.h"
 #include "wire/mad.h"
 #include "wire/roce_packet.h"
@@ -81,7 +82,11 @@ Inlet::Received LocalInlet::receive_once() {
   }
   state_.busy().note(*this);
   if (const auto message = LocalMessage::read(Bytes(buffer.bytes()).first(*got))) {
-    state_.deliver_local(message->origin, {message->packets.data(), message->count});
+    const std::span packets(message->packets.data(), message->count);
+    if (message->recorded_in != trace_mark()) {
+      for (const Bytes packet : packets) trace_received(message->origin, 0, packet);
+    }
+    state_.deliver_local(message->origin, packets);
   }
   return Received::kSome;
 }
@@ -110,7 +115,10 @@ void RoceState::deliver_udp(bool v6, const io::UdpArrival& arrival) {
   for (Bytes rest = arrival.data; !rest.empty();) {
     const Bytes datagram = rest.first(std::min(rest.size(), arrival.segment_bytes));
     rest = rest.subspan(datagram.size());
-    if (const auto packet = check(flow, datagram)) gatherer.add(*packet);
+    if (const auto packet = check(flow, datagram)) {
+      trace_received(origin, arrival.source_port, *packet);
+      gatherer.add(*packet);
+    }
   }
 }
 

@@ -97,6 +97,10 @@ class RoceState final : public SteeredSockets {
 
   static rocev2::PacketOrigin origin_of(const model::AddressVector& to);
   bool leaves_by_interface(const model::AddressVector& to);
+  Result<SendOutcome> send_to_peer(const rocev2::PacketOrigin& origin, std::uint32_t block,
+                                   std::span<const Frame> frames);
+  static Status send_to_service(const std::string& name, const rocev2::PacketOrigin& origin,
+                                const Frame& frame);
   Status send_mad_by_udp(const model::AddressVector& destination, const Frame& frame);
   Status send_mad_locally(const model::AddressVector& destination, Bytes mad, const Frame& frame);
   Result<ServiceLease> take_service(PortSpace space, std::uint16_t port, const model::Gid& address);

@@ -35,6 +35,7 @@ class UdpSender final : public Pollable, public std::enable_shared_from_this<Udp
   /// One datagram that is no RoCEv2 packet, to the port on this host.
   void send_probe(const io::Address& to, Bytes datagram);
   void call_when_writable(std::weak_ptr<PacketSink> sink);
+  [[nodiscard]] std::uint16_t source_port() const { return socket_.port(); }
   /// Whether any path has taken segments so far, or none was tried.
   [[nodiscard]] bool segments() const { return !refused_.load(std::memory_order_relaxed); }
 

@@ -64,12 +64,15 @@ std::uint64_t mark_of(const PcapngFile& file) {
 RoceTap::RoceTap(PcapngFile& file, Clock clock)
     : file_(file), clock_(std::move(clock)), mark_(mark_of(file)) {}
 
-void RoceTap::record(FrameDirection direction, const RocePath& path,
-                     std::span<const Bytes> pieces) {
+void RoceTap::record(std::uint64_t unix_time_ns, FrameDirection direction, const RocePath& path,
+                     Bytes headers, std::span<const Bytes> payload, std::size_t pad_bytes) {
+  static constexpr std::array<std::byte, 3> kZeros{};
   Packet packet;
-  for (const Bytes piece : pieces) {
+  if (!packet.add(headers)) return;
+  for (const Bytes piece : payload) {
     if (!packet.add(piece)) return;
   }
+  if (!packet.add(Bytes(kZeros).first(std::min(pad_bytes, kZeros.size())))) return;
   if (!packet.is_whole()) return;
   const std::uint16_t port = path.source_port != 0 ? path.source_port : kNoPort;
   const Bytes bytes = packet.close(wire::IcrcFlow(path.source, path.destination, port));
@@ -79,7 +82,7 @@ void RoceTap::record(FrameDirection direction, const RocePath& path,
                              .hop_limit = path.hop_limit,
                              .flow_label = path.flow_label,
                              .payload = bytes};
-  file_.append(clock_(), direction, make_frame_header(datagram).bytes(), bytes);
+  file_.append(unix_time_ns, direction, make_frame_header(datagram).bytes(), bytes);
 }
 
 RoceTap* process_roce_tap() {

@@ -36,9 +36,14 @@ class RoceTap {
 
   RoceTap(PcapngFile& file, Clock clock);
 
-  /// A packet in pieces: headers, payload, pad. Pieces in memory of the program may be gone: then
-  /// there is no frame; nor is there one of a packet longer than any is.
-  void record(FrameDirection direction, const RocePath& path, std::span<const Bytes> pieces);
+  [[nodiscard]] std::uint64_t now() const { return clock_(); }
+
+  /// A packet: its headers (all of it, where it lies in one piece), payload, pad. One that is sent
+  /// is recorded when it has been, with the time before: the answer is not earlier. Payload in
+  /// memory of the program may be gone: then there is no frame; nor is there one of a packet longer
+  /// than any is.
+  void record(std::uint64_t unix_time_ns, FrameDirection direction, const RocePath& path,
+              Bytes headers, std::span<const Bytes> payload = {}, std::size_t pad_bytes = 0);
 
   /// Says which file this is, on this host: not 0.
   [[nodiscard]] std::uint64_t mark() const { return mark_; }

@@ -149,8 +149,8 @@ TEST(RoceTraces, HoldWhatWasRecordedWithARightIcrc) {
     for (const std::string& capture : capture_files()) {
       for (const Datagram& datagram : packets_of(capture)) {
         const Bytes bytes = covered(datagram);
-        tap.record(trace::FrameDirection::kOutbound, path_of(datagram),
-                   std::array{bytes.first(12), bytes.subspan(12)});
+        tap.record(1, trace::FrameDirection::kOutbound, path_of(datagram), bytes.first(12),
+                   std::array{bytes.subspan(12)});
         sent.push_back(datagram);
       }
     }

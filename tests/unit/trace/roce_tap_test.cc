@@ -61,12 +61,10 @@ class RoceTapTest : public TsharkTest {
     std::array<std::byte, wire::kMaxRoceHeaderBytes> headers;
     const std::size_t length = wire::emit_roce_headers(headers, padded);
     const Buffer payload(payload_bytes, std::byte{0x5a});
-    const std::array<std::byte, 3> zeros{};
     const std::size_t half = payload.size() / 2;
-    const std::array<Bytes, 4> pieces{Bytes(headers).first(length), Bytes(payload).first(half),
-                                      Bytes(payload).subspan(half),
-                                      Bytes(zeros).first(padded.pad_bytes)};
-    tap_.record(FrameDirection::kOutbound, path, pieces);
+    const std::array<Bytes, 2> pieces{Bytes(payload).first(half), Bytes(payload).subspan(half)};
+    tap_.record(tap_.now(), FrameDirection::kOutbound, path, Bytes(headers).first(length), pieces,
+                padded.pad_bytes);
   }
 
   /// Nothing that a reader would be warned of. 0x00600000 is tshark's severity "warning".
@@ -159,13 +157,17 @@ class RoceTapWithoutTshark : public RoceTapTest {
 TEST_F(RoceTapWithoutTshark, RecordsNoPacketThatIsNone) {
   const RocePath path{.source = v4(1), .destination = v4(2)};
   const Buffer bytes(5000);
-  const std::array<Bytes, 2> long_one{Bytes(bytes).first(12), Bytes(bytes)};
-  tap_.record(FrameDirection::kInbound, path, long_one);
-  tap_.record(FrameDirection::kInbound, path, std::array{Bytes(bytes).first(11)});
-  tap_.record(FrameDirection::kInbound, path, {});
+  const auto record = [&](std::size_t headers, std::size_t payload) {
+    tap_.record(1, FrameDirection::kInbound, path, Bytes(bytes).first(headers),
+                std::array{Bytes(bytes).first(payload)});
+  };
+  record(12, 5000);
+  record(11, 0);
+  record(0, 0);
   EXPECT_EQ(frames(), 0u);
-  tap_.record(FrameDirection::kInbound, path, std::array{Bytes(bytes).first(12)});
-  EXPECT_EQ(frames(), 1u);
+  record(12, 0);
+  record(44, 4096);
+  EXPECT_EQ(frames(), 2u);
 }
 
 TEST_F(RoceTapWithoutTshark, ItsMarkIsTheFiles) {
