@@ -136,9 +136,10 @@ class RcRequester {
   UntouchedArray<InFlight> in_flight_;
   BoundedRing<Part> parts_;
   std::optional<Fault> fault_;
-  bool stalled_ = false;         // only an answer can bring more to send
-  bool window_limited_ = false;  // the window was what ended the last fill
-  std::uint32_t unasked_ = 0;    // packets since an acknowledgement was asked for
+  bool stalled_ = false;           // only an answer can bring more to send
+  bool last_is_answered_ = false;  // the packet made last is a READ request or an atomic
+  bool window_limited_ = false;    // the window was what ended the last fill
+  std::uint32_t unasked_ = 0;      // packets since an acknowledgement was asked for
 
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;

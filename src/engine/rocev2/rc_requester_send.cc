@@ -51,12 +51,10 @@ void RcRequester::fill(PacketBatch& batch, Time now) {
 /// An acknowledgement is asked for when nothing follows by itself, and now and then in between.
 void RcRequester::after_fill(PacketBatch& batch, bool more_follows, Time now) {
   OutPacket& last = batch.last();
-  const bool answered = !parts_.empty() && parts_.at(parts_.size() - 1).begin <= last.sequence &&
-                        last.sequence < parts_.at(parts_.size() - 1).end;
   const bool ask = !more_follows || unasked_ >= window_.ack_interval();
   if (!ask) return;
   unasked_ = 0;
-  if (!answered) {
+  if (!last_is_answered_) {
     wire::Bth bth;
     std::memcpy(static_cast<void*>(&bth), last.headers.data(), sizeof bth);
     wire::Bth::AckRequest::set(bth, 1);
@@ -188,6 +186,7 @@ void RcRequester::emit(PacketBatch& batch, OutPacket& out, const SendWqe& wqe, R
   if (next_ != high_) ++shared_.stats.packets_repeated;
   finish_packet(shared_, batch, out, packet);
   ++unasked_;
+  last_is_answered_ = !packet.info->may_carry_payload;
   next_ += packets;
   high_ = std::max(high_, next_);
   if (next_ == flight(position_).end()) {
@@ -233,9 +232,10 @@ RcRequester::Step RcRequester::send_transfer(PacketBatch& batch, const SendWqe& 
 std::optional<std::uint32_t> RcRequester::read_part(std::uint32_t remaining) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_.at(i);
+    // All that is left of it, whatever the window: its end is where the next request begins for a
+    // responder that has seen it.
     if (part.begin <= next_ && next_ < part.end) {
-      const auto rest = static_cast<std::uint32_t>(part.end - next_);
-      return std::min(rest, window_left());
+      return static_cast<std::uint32_t>(part.end - next_);
     }
   }
   const std::size_t most = std::min<std::size_t>(shared_.attributes.max_rd_atomic, kMostParts);
@@ -244,11 +244,11 @@ std::optional<std::uint32_t> RcRequester::read_part(std::uint32_t remaining) {
     return std::nullopt;
   }
   // With several parts on their way one is answered while the next is asked for.
-  const std::uint32_t share = std::max(most > 1 ? window_.packets() / 2 : window_.packets(), 1u);
+  const std::uint32_t share = most > 1 ? window_.packets() / 2 : window_.packets();
   const std::uint32_t wanted = std::min(remaining, share);
   if (window_left() >= wanted) return wanted;
   // Not in crumbs: a request is work for both sides.
-  if (window_left() >= std::max(share / 2, 1u)) return window_left();
+  if (window_left() >= share / 2) return window_left();
   window_limited_ = true;
   stalled_ = true;
   return std::nullopt;

@@ -19,7 +19,15 @@ void Responses::push(const Response& response) {
   insert(response);
 }
 
+std::size_t Responses::fresh() {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < pending_.size(); ++i) count += pending_.at(i).repeated ? 0 : 1;
+  return count;
+}
+
 void Responses::insert(const Response& response) {
+  // What is dropped here the peer asks for again.
+  if (pending_.full() && pending_.front().repeated) pending_.pop();
   if (pending_.full()) return;
   pending_.push(response);
   for (std::size_t i = pending_.size() - 1; i > 0; --i) {

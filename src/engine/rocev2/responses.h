@@ -35,8 +35,9 @@ class Responses {
   void clear() { pending_.clear(); }
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
-  /// The peer has as many outstanding as it may.
-  [[nodiscard]] bool full() const { return pending_.size() >= depth_; }
+  /// The peer has as many outstanding as it may. Repetitions do not count: the peer may have what
+  /// they bring.
+  [[nodiscard]] bool full() { return fresh() >= depth_; }
   [[nodiscard]] Response& front() { return pending_.front(); }
   void pop() { pending_.pop(); }
   /// A new request, behind the others. Not when full.
@@ -51,6 +52,7 @@ class Responses {
   // Limit: answers that can wait to be repeated. Requests beyond are not heard; they come again.
   static constexpr std::size_t kRepeats = 16;
 
+  [[nodiscard]] std::size_t fresh();
   void insert(const Response& response);
 
   std::size_t depth_ = 0;

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: MIT
+// What a responder answers, packet by packet, to peers that do right and wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "engine/rocev2/shared.h"
+#include "engine/rocev2/violation.h"
+#include "tests/sim/packet_pair.h"
+
+namespace airdma::rocev2 {
+namespace {
+
+using model::QpEvent;
+using model::QpState;
+using model::WcStatus;
+using sim::Buffer;
+using sim::kKey;
+using sim::PacketBytes;
+using sim::PacketSide;
+using wire::AckKind;
+using wire::NakCode;
+using wire::PacketCode;
+using wire::RocePacket;
+using wire::Service;
+
+constexpr std::uint64_t kBase = 0x7f0000000000;
+constexpr std::uint32_t kMtu = 256;
+constexpr std::uint8_t kPeer = 2;
+
+/// A responder, and packets made by hand for it.
+struct Responder {
+  explicit Responder(QpAttributes attributes = sim::usual_attributes(), EndpointConfig config = {})
+      : side(1, config), memory(side.table, kKey, kBase, 65536) {
+    attributes.rq_psn = Psn{10};
+    side.connect(attributes, kPeer, now);
+    sim::fill(memory.bytes(), 1);
+  }
+  RocePacket packet(PacketCode code, std::uint32_t psn, std::size_t payload_bytes = 0) {
+    payload.assign(payload_bytes, std::byte{0x77});
+    RocePacket made;
+    made.info = &wire::roce_info(Service::kRc, code);
+    made.destination = Qpn{1};
+    made.pkey = Pkey{0xffff};
+    made.psn = Psn{psn};
+    made.remote = {
+        .address = kBase, .rkey = kKey, .bytes = static_cast<std::uint32_t>(payload_bytes)};
+    made.payload = payload;
+    made.pad_bytes = wire::roce_pad_bytes(payload_bytes);
+    return made;
+  }
+  void give(const RocePacket& packet, std::uint8_t traffic_class = 0) {
+    PacketBytes bytes(packet.info->header_bytes + packet.payload.size() + packet.pad_bytes);
+    ASSERT_NE(wire::emit_roce_headers(bytes, packet), 0u);
+    std::copy(packet.payload.begin(), packet.payload.end(),
+              bytes.begin() + packet.info->header_bytes);
+    side.receive(bytes, kPeer, now, traffic_class);
+  }
+  std::vector<RocePacket> answers() {
+    sent = side.transmit(now);
+    std::vector<RocePacket> packets;
+    for (const PacketBytes& bytes : sent) packets.push_back(sim::readable(bytes));
+    return packets;
+  }
+  /// The only answer.
+  RocePacket answer() {
+    const auto packets = answers();
+    EXPECT_EQ(packets.size(), 1u);
+    return packets.empty() ? RocePacket{} : packets[0];
+  }
+  model::Sge piece(std::uint32_t bytes, std::uint64_t offset = 0) {
+    return {.addr = kBase + offset, .length = bytes, .lkey = kKey};
+  }
+
+  Time now{};
+  PacketSide side;
+  Buffer memory;
+  std::vector<std::byte> payload;
+  std::vector<PacketBytes> sent;
+};
+
+void expect_ack(const RocePacket& packet, std::uint32_t psn, std::uint32_t msn) {
+  EXPECT_EQ(packet.info->operation, wire::Operation::kAcknowledge);
+  EXPECT_EQ(packet.acknowledgement.kind, AckKind::kAck);
+  EXPECT_EQ(packet.psn, Psn{psn});
+  EXPECT_EQ(packet.acknowledgement.msn, AckMsn{msn});
+  EXPECT_EQ(packet.destination, Qpn{kPeer});
+}
+
+TEST(RcResponder, AcknowledgesWhenAsked) {
+  Responder r;
+  r.side.post_receive(1, {r.piece(1000)});
+  r.give(r.packet(PacketCode::kSendFirst, 10, kMtu));
+  EXPECT_TRUE(r.answers().empty());
+  RocePacket last = r.packet(PacketCode::kSendLast, 11, 3);
+  last.ack_request = true;
+  r.give(last);
+  expect_ack(r.answer(), 11, 1);
+  ASSERT_EQ(r.side.completions.size(), 1u);
+  EXPECT_EQ(r.side.completions[0].byte_len, kMtu + 3);
+}
+
+TEST(RcResponder, OneAcknowledgementForAllReceivedTogether) {
+  Responder r;
+  for (std::uint32_t psn = 10; psn < 30; ++psn) {
+    RocePacket write = r.packet(PacketCode::kWriteOnly, psn, 8);
+    write.ack_request = true;
+    r.give(write);
+  }
+  expect_ack(r.answer(), 29, 20);
+}
+
+TEST(RcResponder, SaysOnceThatAPacketIsMissing) {
+  Responder r;
+  r.give(r.packet(PacketCode::kWriteOnly, 12, 8));
+  r.give(r.packet(PacketCode::kWriteOnly, 13, 8));
+  const RocePacket nak = r.answer();
+  EXPECT_TRUE(nak.acknowledgement.is_nak(NakCode::kPsnSequence));
+  EXPECT_EQ(nak.psn, Psn{10});
+  r.give(r.packet(PacketCode::kWriteOnly, 14, 8));
+  EXPECT_TRUE(r.answers().empty());
+  r.give(r.packet(PacketCode::kWriteOnly, 10, 8));
+  r.give(r.packet(PacketCode::kWriteOnly, 12, 8));
+  EXPECT_EQ(r.answer().psn, Psn{11});
+}
+
+TEST(RcResponder, AGapThatClosesBeforeTheAnswerIsNone) {
+  Responder r;
+  r.give(r.packet(PacketCode::kWriteOnly, 11, 8));
+  r.give(r.packet(PacketCode::kWriteOnly, 10, 8));
+  EXPECT_TRUE(r.answers().empty());
+}
+
+TEST(RcResponder, DuplicatesAreAcknowledgedAndNotPlaced) {
+  Responder r;
+  r.give(r.packet(PacketCode::kWriteOnly, 10, 8));
+  std::memset(r.memory.bytes().data(), 1, 8);
+  r.give(r.packet(PacketCode::kWriteOnly, 10, 8));
+  expect_ack(r.answer(), 10, 1);
+  EXPECT_EQ(r.memory.bytes()[0], std::byte{1});
+}
+
+TEST(RcResponder, TellsThatNoReceiveIsPosted) {
+  Responder r;
+  r.give(r.packet(PacketCode::kSendOnly, 10, 8));
+  r.give(r.packet(PacketCode::kSendOnly, 11, 8));
+  const RocePacket nak = r.answer();
+  EXPECT_EQ(nak.acknowledgement.kind, AckKind::kRnrNak);
+  EXPECT_EQ(nak.acknowledgement.value, 12);
+  EXPECT_EQ(nak.psn, Psn{10});
+  r.side.post_receive(1, {r.piece(8)});
+  RocePacket again = r.packet(PacketCode::kSendOnly, 10, 8);
+  again.ack_request = true;
+  r.give(again);
+  expect_ack(r.answer(), 10, 1);
+}
+
+TEST(RcResponder, ImmediateOfAWriteWaitsForAReceiveToo) {
+  Responder r;
+  RocePacket write = r.packet(PacketCode::kWriteOnlyImmediate, 10, 8);
+  write.ack_request = true;
+  r.give(write);
+  EXPECT_EQ(r.answer().acknowledgement.kind, AckKind::kRnrNak);
+  r.side.post_receive(1, {});
+  r.give(write);
+  expect_ack(r.answer(), 10, 1);
+  EXPECT_EQ(r.side.completions.size(), 1u);
+}
+
+TEST(RcResponder, ReadIsAnsweredInPackets) {
+  Responder r;
+  RocePacket read = r.packet(PacketCode::kReadRequest, 10);
+  read.remote.bytes = 600;
+  r.give(read);
+  const auto answers = r.answers();
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0].info->code, PacketCode::kReadResponseFirst);
+  EXPECT_EQ(answers[1].info->code, PacketCode::kReadResponseMiddle);
+  EXPECT_EQ(answers[2].info->code, PacketCode::kReadResponseLast);
+  EXPECT_EQ(answers[2].psn, Psn{12});
+  EXPECT_EQ(answers[2].acknowledgement.msn, AckMsn{1});
+  ASSERT_EQ(answers[2].payload.size(), 88u);
+  EXPECT_EQ(std::memcmp(answers[2].payload.data(), r.memory.bytes().data() + 512, 88), 0);
+  // The next request has the PSN behind the response.
+  RocePacket write = r.packet(PacketCode::kWriteOnly, 13, 8);
+  write.ack_request = true;
+  r.give(write);
+  expect_ack(r.answer(), 13, 2);
+}
+
+TEST(RcResponder, ReadIsRepeatedFromTheMissingPacket) {
+  Responder r;
+  RocePacket read = r.packet(PacketCode::kReadRequest, 10);
+  read.remote.bytes = 600;
+  r.give(read);
+  EXPECT_EQ(r.answers().size(), 3u);
+  RocePacket again = r.packet(PacketCode::kReadRequest, 11);
+  again.remote.address += 256;
+  again.remote.bytes = 344;
+  r.give(again);
+  const auto answers = r.answers();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].info->code, PacketCode::kReadResponseFirst);
+  EXPECT_EQ(answers[0].psn, Psn{11});
+  EXPECT_EQ(answers[1].psn, Psn{12});
+}
+
+TEST(RcResponder, RepeatedReadOfWithdrawnMemoryIsNotHeard) {
+  Responder r;
+  RocePacket read = r.packet(PacketCode::kReadRequest, 10);
+  read.remote.bytes = 600;
+  r.give(read);
+  EXPECT_EQ(r.answers().size(), 3u);
+  r.memory.withdraw();
+  r.give(read);
+  EXPECT_TRUE(r.answers().empty());
+  EXPECT_EQ(r.side.endpoint.state(), QpState::kRts);
+}
+
+TEST(RcResponder, AtomicIsDoneOnceAndItsAnswerRepeated) {
+  Responder r;
+  std::uint64_t value = 5;
+  std::memcpy(r.memory.bytes().data(), &value, 8);
+  RocePacket add = r.packet(PacketCode::kFetchAdd, 10);
+  add.atomic = {.address = kBase, .rkey = kKey, .swap_or_add = 3};
+  for (int i = 0; i < 2; ++i) {
+    r.give(add);
+    const RocePacket answer = r.answer();
+    EXPECT_EQ(answer.info->operation, wire::Operation::kAtomicAcknowledge);
+    EXPECT_EQ(answer.original, 5u);
+    EXPECT_EQ(answer.psn, Psn{10});
+  }
+  std::memcpy(&value, r.memory.bytes().data(), 8);
+  EXPECT_EQ(value, 8u);
+}
+
+TEST(RcResponder, ForgottenAtomicIsNotDoneAgain) {
+  Responder r;
+  RocePacket add = r.packet(PacketCode::kFetchAdd, 10);
+  add.atomic = {.address = kBase, .rkey = kKey, .swap_or_add = 1};
+  std::memset(r.memory.bytes().data(), 0, 8);
+  for (std::uint32_t psn = 10; psn < 16; ++psn) {
+    add.psn = Psn{psn};
+    r.give(add);
+    EXPECT_EQ(r.answers().size(), 1u);
+  }
+  add.psn = Psn{10};
+  r.give(add);
+  EXPECT_TRUE(r.answers().empty());
+  EXPECT_EQ(r.memory.bytes()[0], std::byte{6});
+}
+
+TEST(RcResponder, AnswersComeInTheOrderOfRequests) {
+  Responder r;
+  RocePacket read = r.packet(PacketCode::kReadRequest, 10);
+  read.remote.bytes = 300;
+  r.give(read);
+  RocePacket write = r.packet(PacketCode::kWriteOnly, 12, 8);
+  write.ack_request = true;
+  r.give(write);
+  r.give(r.packet(PacketCode::kWriteOnly, 20, 8));
+  const auto answers = r.answers();
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0].psn, Psn{10});
+  EXPECT_EQ(answers[1].psn, Psn{11});
+  EXPECT_TRUE(answers[2].acknowledgement.is_nak(NakCode::kPsnSequence));
+  EXPECT_EQ(answers[2].psn, Psn{13});
+}
+
+TEST(RcResponder, PacketsOfOthersAreNotHeard) {
+  Responder r;
+  RocePacket write = r.packet(PacketCode::kWriteOnly, 10, 8);
+  write.ack_request = true;
+  PacketBytes bytes(write.info->header_bytes + 8);
+  (void)wire::emit_roce_headers(bytes, write);
+  r.side.receive(bytes, 9, r.now);  // another host
+  write.pkey = Pkey{0x8001};
+  r.give(write);
+  write.pkey = Pkey{0xffff};
+  write.info = &wire::roce_info(Service::kUc, PacketCode::kWriteOnly);
+  r.give(write);
+  EXPECT_TRUE(r.answers().empty());
+  EXPECT_EQ(r.side.endpoint.stats().dropped, 3u);
+}
+
+TEST(RcResponder, CongestionIsToldOncePerInterval) {
+  Responder r;
+  for (std::uint32_t psn = 10; psn < 14; ++psn) {
+    r.give(r.packet(PacketCode::kWriteOnly, psn, 8), kCongestionExperienced);
+  }
+  const RocePacket notification = r.answer();
+  EXPECT_EQ(notification.info->operation, wire::Operation::kCongestionNotification);
+  EXPECT_TRUE(notification.becn);
+  EXPECT_EQ(notification.destination, Qpn{kPeer});
+  r.now += std::chrono::microseconds(60);
+  r.give(r.packet(PacketCode::kWriteOnly, 14, 8), kCongestionExperienced);
+  EXPECT_EQ(r.answers().size(), 1u);
+}
+
+TEST(RcResponder, EstablishedIsToldInRtr) {
+  PacketSide side(1);
+  Buffer memory(side.table, kKey, kBase, 64);
+  side.connect(sim::usual_attributes(), kPeer, Time{}, false);
+  RocePacket write;
+  write.info = &wire::roce_info(Service::kRc, PacketCode::kWriteOnly);
+  write.pkey = Pkey{0xffff};
+  PacketBytes bytes(write.info->header_bytes);
+  (void)wire::emit_roce_headers(bytes, write);
+  side.receive(bytes, kPeer, Time{});
+  EXPECT_THAT(side.events, testing::ElementsAre(QpEvent::kCommunicationEstablished));
+}
+
+// Everything a peer can do wrong.
+
+struct Wrong {
+  const char* name;
+  Violation violation;
+  std::function<void(Responder&)> act;
+  WcStatus first_receive = WcStatus::kFlushError;
+};
+std::ostream& operator<<(std::ostream& out, const Wrong& wrong) { return out << wrong.name; }
+
+void give_wrong(Responder& r, PacketCode code, std::size_t bytes,
+                const std::function<void(RocePacket&)>& change = {}, std::uint32_t psn = 10) {
+  RocePacket packet = r.packet(code, psn, bytes);
+  if (change) change(packet);
+  r.give(packet);
+}
+
+class Wrongs : public testing::TestWithParam<Wrong> {};
+
+TEST_P(Wrongs, AreRefusedWithTheirCode) {
+  Responder r;
+  r.side.post_receive(1, {r.piece(100)});
+  r.side.post_receive(2, {r.piece(100)});
+  const auto before = r.memory.bytes();
+  GetParam().act(r);
+  const ViolationInfo& expected = info(GetParam().violation);
+  const auto answers = r.answers();
+  ASSERT_FALSE(answers.empty());
+  EXPECT_TRUE(answers.back().acknowledgement.is_nak(*expected.nak));
+  EXPECT_EQ(r.side.endpoint.state(), QpState::kError);
+  EXPECT_STREQ(r.side.endpoint.failure(), expected.text);
+  ASSERT_EQ(r.side.completions.size(), 2u);
+  EXPECT_EQ(r.side.completions[0].status, GetParam().first_receive);
+  EXPECT_EQ(r.side.completions[1].status, WcStatus::kFlushError);
+  EXPECT_EQ(r.side.events.size(), 1u);
+  EXPECT_EQ(r.side.events.front(), *expected.event);
+  EXPECT_EQ(r.memory.bytes(), before);
+  // Who asks again is told again.
+  RocePacket again = r.packet(PacketCode::kWriteOnly, answers.back().psn.value(), 8);
+  r.give(again);
+  EXPECT_TRUE(r.answer().acknowledgement.is_nak(*expected.nak));
+}
+
+const Wrong kWrongs[] = {
+    {"MiddleWithoutFirst", Violation::kOpcodeSequence,
+     [](Responder& r) { give_wrong(r, PacketCode::kSendMiddle, kMtu); }},
+    {"FirstInsideOfAMessage", Violation::kOpcodeSequence,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteFirst, 0, [&](RocePacket& p) {
+         r.payload = {r.memory.bytes().begin(), r.memory.bytes().begin() + kMtu};
+         p.payload = r.payload;
+         p.pad_bytes = 0;
+         p.remote.bytes = 600;
+       });
+       give_wrong(r, PacketCode::kSendOnly, 8, {}, 11);
+     }},
+    {"ReadInsideOfAMessage", Violation::kOpcodeSequence,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteFirst, 0, [&](RocePacket& p) {
+         r.payload = {r.memory.bytes().begin(), r.memory.bytes().begin() + kMtu};
+         p.payload = r.payload;
+         p.pad_bytes = 0;
+         p.remote.bytes = 600;
+       });
+       give_wrong(r, PacketCode::kReadRequest, 0, {}, 11);
+     }},
+    {"ShortFirst", Violation::kPayloadLength,
+     [](Responder& r) { give_wrong(r, PacketCode::kWriteFirst, 100); }},
+    {"OnlyBeyondTheMtu", Violation::kPayloadLength,
+     [](Responder& r) { give_wrong(r, PacketCode::kSendOnly, kMtu + 1); }},
+    {"WriteShorterThanAnnounced", Violation::kWriteLength,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteOnly, 8, [](RocePacket& p) { p.remote.bytes = 9; });
+     }},
+    {"WriteLongerThanAnnounced", Violation::kWriteLength,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteOnly, 8, [](RocePacket& p) { p.remote.bytes = 7; });
+     }},
+    {"HugeWrite", Violation::kMessageTooLong,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteFirst, kMtu,
+                  [](RocePacket& p) { p.remote.bytes = kMaxMessageBytes + 1; });
+     }},
+    {"HugeRead", Violation::kMessageTooLong,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kReadRequest, 0,
+                  [](RocePacket& p) { p.remote.bytes = kMaxMessageBytes + 1; });
+     }},
+    {"ReceiveTooSmall", Violation::kReceiveTooSmall,
+     [](Responder& r) { give_wrong(r, PacketCode::kSendOnly, 101); }, WcStatus::kLocalLengthError},
+    {"TooManyReads", Violation::kTooManyReads,
+     [](Responder& r) {
+       for (std::uint32_t psn = 10; psn < 15; ++psn) {
+         give_wrong(r, PacketCode::kReadRequest, 0, [](RocePacket& p) { p.remote.bytes = 4; }, psn);
+       }
+     }},
+    {"UnalignedAtomic", Violation::kAtomicUnaligned,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kFetchAdd, 0,
+                  [](RocePacket& p) { p.atomic = {.address = kBase + 4, .rkey = kKey}; });
+     }},
+    {"UnknownKey", Violation::kInvalidKey,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteOnly, 8,
+                  [](RocePacket& p) { p.remote.rkey = Stag{0xdead}; });
+     }},
+    {"ReadOfUnknownKey", Violation::kInvalidKey,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kReadRequest, 0, [](RocePacket& p) {
+         p.remote.rkey = Stag{0xdead};
+         p.remote.bytes = 4;
+       });
+     }},
+    {"AtomicOnUnknownKey", Violation::kInvalidKey,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kCompareSwap, 0,
+                  [](RocePacket& p) { p.atomic = {.address = kBase, .rkey = Stag{0xdead}}; });
+     }},
+    {"Bounds", Violation::kBounds,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kWriteOnly, 8,
+                  [](RocePacket& p) { p.remote.address = kBase + 65536 - 7; });
+     }},
+    {"AddressWraps", Violation::kBounds,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kReadRequest, 0, [](RocePacket& p) {
+         p.remote.address = ~std::uint64_t{0};
+         p.remote.bytes = 64;
+       });
+     }},
+    {"InvalidatesARegion", Violation::kCannotInvalidate,
+     [](Responder& r) {
+       give_wrong(r, PacketCode::kSendOnlyInvalidate, 0,
+                  [](RocePacket& p) { p.invalidate = kKey; });
+     }},
+    {"AtomicWrite", Violation::kUnsupported,
+     [](Responder& r) { give_wrong(r, PacketCode::kAtomicWrite, 8); }},
+    {"UnknownOpcode", Violation::kUnknownOpcode,
+     [](Responder& r) {
+       r.side.endpoint.on_unreadable({.fault = wire::RoceFault::kOpcode,
+                                      .opcode = 0x1f,
+                                      .destination = Qpn{1},
+                                      .psn = Psn{10}},
+                                     r.now);
+       r.side.drain();
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(All, Wrongs, testing::ValuesIn(kWrongs),
+                         [](const auto& wrong) { return wrong.param.name; });
+
+TEST(RcResponder, RightsOfTheQueuePair) {
+  for (const auto code :
+       {PacketCode::kWriteOnly, PacketCode::kReadRequest, PacketCode::kFetchAdd}) {
+    QpAttributes attributes = sim::usual_attributes();
+    attributes.remote_access = 0;
+    Responder r(attributes);
+    give_wrong(r, code, code == PacketCode::kWriteOnly ? 8 : 0,
+               [](RocePacket& p) { p.atomic = {.address = kBase, .rkey = kKey}; });
+    EXPECT_TRUE(r.answer().acknowledgement.is_nak(NakCode::kInvalidRequest));
+    EXPECT_THAT(r.side.events, testing::ElementsAre(QpEvent::kRequestError));
+  }
+}
+
+TEST(RcResponder, ReceiveBufferThatMayNotBeWritten) {
+  Responder r;
+  r.side.post_receive(1, {{.addr = kBase, .length = 8, .lkey = Stag{0xbad}}});
+  give_wrong(r, PacketCode::kSendOnly, 8);
+  EXPECT_TRUE(r.answer().acknowledgement.is_nak(NakCode::kRemoteOperational));
+  ASSERT_EQ(r.side.completions.size(), 1u);
+  EXPECT_EQ(r.side.completions[0].status, WcStatus::kLocalProtectionError);
+}
+
+TEST(RcResponder, ProgramsEndIsSilent) {
+  Responder r;
+  r.side.post_receive(1, {r.piece(8)});
+  r.side.endpoint.fail(r.now);
+  r.side.drain();
+  give_wrong(r, PacketCode::kWriteOnly, 8);
+  EXPECT_TRUE(r.answers().empty());
+  ASSERT_EQ(r.side.completions.size(), 1u);
+  r.side.post_receive(2, {r.piece(8)});
+  r.side.drain();
+  ASSERT_EQ(r.side.completions.size(), 2u);
+  EXPECT_EQ(r.side.completions[1].status, WcStatus::kFlushError);
+}
+
+}  // namespace
+}  // namespace airdma::rocev2
