@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/be.h"
 
@@ -210,6 +211,13 @@ void Manager::release(CommunicationId id, Time now) {
   connection->release(new_transaction_id(id), now);
   keep_answer(*connection, now);
   settle(id);
+}
+
+void Manager::release_all(Time now) {
+  std::vector<CommunicationId> all;
+  for (const auto& [id, entry] : connections_) all.emplace_back(id);
+  for (const auto& [id, lookup] : lookups_) all.emplace_back(id);
+  for (const CommunicationId id : all) release(id, now);
 }
 
 /// A request that was refused may come again.

@@ -63,6 +63,8 @@ class Manager final : private Outbox {
   bool traffic_seen(CommunicationId id);
   /// The program is done with a connection or lookup, whatever its state; no event of it follows.
   void release(CommunicationId id, Time now);
+  /// All of them, as at the end of a process.
+  void release_all(Time now);
 
   // Datagram services.
   std::optional<CommunicationId> look_up(const LookupParams& params, Time now);

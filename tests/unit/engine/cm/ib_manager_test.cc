@@ -215,6 +215,24 @@ TEST(IbManager, AManagerMayTalkToItself) {
   EXPECT_EQ(hosts.b.take(EventKind::kDisconnected).id, passive);
 }
 
+TEST(IbManager, TheEndOfAProcessEndsEverything) {
+  Hosts hosts;
+  hosts.establish();
+  hosts.a.manager.connect(Hosts::params(Qpn{0x12}), hosts.now);
+  hosts.deliver(hosts.a, hosts.b);
+  hosts.b.take(EventKind::kRequest);
+  hosts.a.manager.look_up({.service = test::kService, .path = test::path_between(1, 2)}, hosts.now);
+  hosts.lose(hosts.a);
+  hosts.a.manager.release_all(hosts.now);
+  hosts.settle();
+  hosts.b.drain_events();
+  ASSERT_EQ(hosts.b.events.size(), 2u);  // in any order
+  EXPECT_NE(hosts.b.events[0].kind, hosts.b.events[1].kind);
+  for (const Event& event : hosts.b.events) {
+    EXPECT_TRUE(event.kind == EventKind::kDisconnected || event.kind == EventKind::kRequestLost);
+  }
+}
+
 TEST(IbManager, NonsenseIsCounted) {
   Hosts hosts;
   hosts.a.manager.on_mad(pattern(256), test::path_between(1, 2), hosts.now);
