@@ -94,6 +94,10 @@ class WorkRing {
   /// The slot `ahead` places after the last published one, emptied; sges and inline_data set.
   /// The caller has checked free_slots() > ahead.
   Wqe& slot(std::uint32_t ahead);
+  /// The same slot again, as it was filled.
+  [[nodiscard]] Wqe& at_slot(std::uint32_t ahead) {
+    return slots_[index(tail_.load(std::memory_order_relaxed) + ahead)];
+  }
   /// Makes `count` filled slots visible to the consumer.
   void publish(std::uint32_t count) {
     tail_.store(tail_.load(std::memory_order_relaxed) + count, std::memory_order_release);

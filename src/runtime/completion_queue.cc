@@ -11,6 +11,7 @@
 #include "base/event_wait.h"
 #include "runtime/progress.h"
 #include "runtime/queue_pair.h"
+#include "runtime/roce_port.h"
 
 namespace airdma::runtime {
 namespace {
@@ -225,7 +226,7 @@ void CompletionQueue::drive_transport() {
   std::lock_guard lock(members_lock_, std::adopt_lock);
   const std::uint32_t empties = empty_polls_.load(std::memory_order_relaxed) + 1;
   empty_polls_.store(empties, std::memory_order_relaxed);
-  if (members_.empty()) return;
+  if (members_.empty() && port_users_ == 0) return;
   Progress* progress = progress_;
   if (progress == nullptr) {
     auto started = Progress::start();
@@ -233,6 +234,7 @@ void CompletionQueue::drive_transport() {
     progress = progress_ = *started;
   }
   progress->note_empty_poll(empties);
+  if (port_users_ != 0) RocePort::get().poll();
   const bool directly = members_.size() <= kDriveDirectly;
   if (directly) {
     for (const Member& member : members_) member.queue_pair->drive_polling();
@@ -280,6 +282,11 @@ bool CompletionQueue::take_overdue_notification() {
   return overdue;
 }
 
+void CompletionQueue::use_port(int change) {
+  std::scoped_lock lock(members_lock_, list_mutex_);
+  port_users_ += change;
+}
+
 void CompletionQueue::attach(QueuePair* queue_pair) {
   std::scoped_lock lock(members_lock_, list_mutex_);
   for (Member& member : members_) {
@@ -289,13 +296,16 @@ void CompletionQueue::attach(QueuePair* queue_pair) {
     }
   }
   members_.push_back({queue_pair, 1});
+  if (queue_pair->receives_from_port()) ++port_users_;
 }
 
 void CompletionQueue::detach(QueuePair* queue_pair) {
   std::scoped_lock lock(members_lock_, list_mutex_);
   for (auto member = members_.begin(); member != members_.end(); ++member) {
     if (member->queue_pair != queue_pair) continue;
-    if (--member->roles == 0) members_.erase(member);
+    if (--member->roles != 0) return;
+    if (queue_pair->receives_from_port()) --port_users_;
+    members_.erase(member);
     return;
   }
 }

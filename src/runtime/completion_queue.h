@@ -106,6 +106,9 @@ class CompletionQueue {
   /// Queue pairs whose transport poll() may drive. Each is attached once per role.
   void attach(QueuePair* queue_pair);
   void detach(QueuePair* queue_pair);
+  /// One user more (1) or less (-1) whose completions come through the process's RoCEv2 port, which
+  /// poll() asks then: a queue pair of that kind, or a shared receive queue of an XRC domain.
+  void use_port(int change);
   /// Removes completions of a queue pair that is reset or destroyed.
   void discard(Qpn qpn);
 
@@ -144,6 +147,7 @@ class CompletionQueue {
   SpinLock members_lock_;
   std::mutex list_mutex_;
   std::vector<Member> members_;
+  int port_users_ = 0;
   Progress* progress_ = nullptr;
 };
 

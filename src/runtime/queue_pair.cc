@@ -15,7 +15,8 @@ QueuePair::QueuePair(const QueuePairConfig& config, const model::MemoryTable& me
       send_cq_(send_cq),
       receive_cq_(receive_cq),
       observer_(std::move(observer)),
-      send_queue_(config.max_send_wr, config.max_send_sge, config.max_inline_data),
+      send_queue_(config.max_send_wr, config.max_send_sge, config.max_inline_data,
+                  config.type == model::QpType::kUd),
       receive_queue_(
           config.shared_receives ? 1 : config.max_recv_wr,
           config.shared_receives ? config.shared_receives->max_sge() : config.max_recv_sge, 0) {}

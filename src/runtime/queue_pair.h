@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A queue pair at work, as posting, completion queues and the verbs layer see it: its rings, its
-// state, and the rule of who drives its transport. StreamQueuePair is the one over TCP.
+// state, and the rule of who drives its transport. StreamQueuePair is the one over TCP,
+// PacketQueuePair those over RoCEv2.
 // Whoever posts, polls or is woken by epoll takes the transport with a try-lock and does what there
 // is to do; a thread that does not get it leaves a mark that makes the holder look again.
 // Thread-safe. Owned by shared_ptr: the verbs object holds one, the progress thread another while
@@ -39,6 +40,7 @@ class QueuePairObserver {
 };
 
 struct QueuePairConfig {
+  model::QpType type = model::QpType::kRc;
   Qpn qpn;
   PdId pd;
   std::uint32_t max_send_wr = 1;
@@ -73,20 +75,6 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   virtual void sends_posted(std::uint32_t count, std::uint64_t bytes) = 0;
   virtual void receives_posted() = 0;
 
-  // State, as ibv_modify_qp wants it (legality of the transition is the caller's business).
-  /// RESET, INIT: sets the state. From a state with a transport RESET aborts it; work is forgotten
-  /// without completions.
-  virtual void set_state(QpState state) = 0;
-  /// INIT to RTR or RTR to RTS, by a program that moves the queue pair itself. A connection may
-  /// have brought it to RTS meanwhile, and that stands. False when it has left these states.
-  virtual bool step(QpState from, QpState to) = 0;
-  /// Takes effect at once, on a live connection too.
-  virtual void set_remote_access(model::AccessMask access) = 0;
-  /// RTS to SQD: no further send is begun. `notify`: kSqDrained when those begun are complete.
-  /// False when the queue pair has left RTS meanwhile.
-  virtual bool hold_sends(bool notify) = 0;
-  /// SQD to RTS. False when the queue pair has left SQD meanwhile.
-  virtual bool resume_sends() = 0;
   /// In SQD with sends begun that are not complete.
   virtual bool sends_draining() = 0;
   /// To ERR: flushes everything.
@@ -97,6 +85,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   // Progress.
   /// Does what there is to do for a program that polls: reads until something completes.
   virtual void drive_polling() = 0;
+  /// What arrives for it comes through the process's RoCEv2 port.
+  [[nodiscard]] virtual bool receives_from_port() const { return false; }
   /// A completion queue was overrun: the queue pair goes to ERR as soon as its transport is free.
   void fail_soon() { drive(kFail); }
   /// Receives that it waited for were posted to its shared receive queue.

@@ -38,15 +38,25 @@ class StreamQueuePair final : public QueuePair {
 
   void sends_posted(std::uint32_t count, std::uint64_t bytes) override;
   void receives_posted() override;
-  void set_state(QpState state) override;
-  bool step(QpState from, QpState to) override;
-  void set_remote_access(model::AccessMask access) override;
-  bool hold_sends(bool notify) override;
-  bool resume_sends() override;
   bool sends_draining() override;
   /// An open stream ends with a Terminate.
   void fail() override;
   void destroy() override;
+
+  // State, as ibv_modify_qp wants it (legality of the transition is the caller's business).
+  /// RESET, INIT: sets the state. From a state with a stream RESET aborts the stream; work is
+  /// forgotten without completions.
+  void set_state(QpState state);
+  /// INIT to RTR or RTR to RTS, by a program that moves the queue pair itself. A connection may
+  /// have brought it to RTS meanwhile, and that stands. False when it has left these states.
+  bool step(QpState from, QpState to);
+  /// Takes effect at once, on a live connection too.
+  void set_remote_access(model::AccessMask access);
+  /// RTS to SQD: no further send is begun. `notify`: kSqDrained when those begun are complete.
+  /// False when the queue pair has left RTS meanwhile.
+  bool hold_sends(bool notify);
+  /// SQD to RTS. False when the queue pair has left SQD meanwhile.
+  bool resume_sends();
 
   // The connection manager's calls.
   /// Takes over a connected socket in FPDU mode: RTS. `leftover` are bytes already read behind the
