@@ -69,7 +69,7 @@ Result<const Device*> look_up(const io::Address& local) {
   auto devices = verbs::list_devices();
   if (!devices) return std::unexpected(devices.error());
   for (verbs::Device* device : *devices) {
-    if (device->interface == name) return device_for(*device);
+    if (!device->roce() && device->interface == name) return device_for(*device);
   }
   return fail(ENODEV);
 }
@@ -138,6 +138,7 @@ Result<ibv_context**> get_devices(int* num_devices) {
   if (list == nullptr) return fail(ENOMEM);
   int count = 0;
   for (verbs::Device* device : *devices) {
+    if (device->roce()) continue;
     auto opened = device_for(*device);
     if (!opened) {
       ::free(list);

@@ -49,7 +49,7 @@ inline void convert(const model::Completion& from, ibv_wc& to) {
   to.byte_len = from.byte_len;
   to.imm_data = from.immediate;  // or the invalidated key: one union
   to.qp_num = from.qpn.value();
-  to.src_qp = 0;
+  to.src_qp = from.source_qpn.value();
   to.wc_flags = from.flags;
   to.pkey_index = 0;
   to.slid = 0;

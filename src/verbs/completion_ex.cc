@@ -69,6 +69,7 @@ uint32_t read_byte_len(ibv_cq_ex* cq) noexcept { return current_of(cq).current.b
 /// Or the invalidated key: the header reads both here.
 __be32 read_imm_data(ibv_cq_ex* cq) noexcept { return current_of(cq).current.immediate; }
 uint32_t read_qp_num(ibv_cq_ex* cq) noexcept { return current_of(cq).current.qpn.value(); }
+uint32_t read_src_qp(ibv_cq_ex* cq) noexcept { return current_of(cq).current.source_qpn.value(); }
 unsigned read_wc_flags(ibv_cq_ex* cq) noexcept { return current_of(cq).current.flags; }
 uint64_t read_completion_ts(ibv_cq_ex* cq) noexcept {
   return current_of(cq).current_time.device_ns;
@@ -76,7 +77,7 @@ uint64_t read_completion_ts(ibv_cq_ex* cq) noexcept {
 uint64_t read_completion_wallclock_ns(ibv_cq_ex* cq) noexcept {
   return current_of(cq).current_time.wallclock_ns;
 }
-/// What a connection over TCP has not, as in an ibv_wc.
+/// What there is not on Ethernet without VLANs, as in an ibv_wc.
 template <class Field>
 Field read_zero(ibv_cq_ex*) noexcept {
   return 0;
@@ -95,7 +96,7 @@ void fill_functions(ibv_cq_ex& cq) {
   cq.read_byte_len = read_byte_len;
   cq.read_imm_data = read_imm_data;
   cq.read_qp_num = read_qp_num;
-  cq.read_src_qp = read_zero<uint32_t>;
+  cq.read_src_qp = read_src_qp;
   cq.read_wc_flags = read_wc_flags;
   cq.read_slid = read_zero<uint32_t>;
   cq.read_sl = read_zero<uint8_t>;

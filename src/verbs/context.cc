@@ -7,6 +7,7 @@
 
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/port_events.h"
 #include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
@@ -36,9 +37,13 @@ void end_objects(State& all, const ibv_context* context) {
   const auto cqs = objects_on(all.cqs, context);
   const auto mws = objects_on(all.mws, context);
   const auto mrs = objects_on(all.mrs, context);
+  const auto ahs = objects_on(all.ahs, context);
+  const auto xrcds = objects_on(all.xrcds, context);
   lock.unlock();
   for (Qp* qp : qps) tear_down(*qp, false);
   for (Srq* srq : srqs) tear_down(*srq, false);
+  for (Xrcd* xrcd : xrcds) tear_down(*xrcd);
+  for (Ah* ah : ahs) tear_down(*ah);
   for (Cq* cq : cqs) tear_down(*cq, false);
   for (Mw* mw : mws) tear_down(*mw);
   for (Mr* mr : mrs) tear_down(*mr);
@@ -95,6 +100,9 @@ void acknowledge(const Handle* handle) {
 Result<ibv_context*> open_device(ibv_device* handle) {
   Device* device = find_device(handle);
   if (device == nullptr) return fail(EINVAL);
+  if (device->roce()) {
+    if (Status watched = watch_ports(); !watched) return std::unexpected(watched.error());
+  }
   auto events = AsyncEvents::create();
   if (!events) return std::unexpected(events.error());
   auto command = io::EventCounter::create();

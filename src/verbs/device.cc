@@ -2,9 +2,11 @@
 #include "verbs/device.h"
 
 #include <endian.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -45,40 +47,47 @@ __be64 guid_of(const io::Interface& interface) {
   return htobe64(guid | std::uint64_t{2} << 56);
 }
 
-Device* make_device(const io::Interface& interface, int index) {
+Device* make_device(const io::Interface& interface, Transport transport, int index) {
   auto device = std::make_unique<Device>();
+  const bool roce = transport == Transport::kRoce;
+  device->transport = transport;
   device->interface = interface.name;
   device->guid = guid_of(interface);
   device->index = index;
   ibv_device& pub = device->pub;
-  pub.node_type = IBV_NODE_RNIC;
-  pub.transport_type = IBV_TRANSPORT_IWARP;
-  std::snprintf(pub.name, sizeof pub.name, "iwarp_%s", interface.name.c_str());
+  pub.node_type = roce ? IBV_NODE_CA : IBV_NODE_RNIC;
+  pub.transport_type = roce ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP;
+  std::snprintf(pub.name, sizeof pub.name, "%s_%s", roce ? "roce" : "iwarp",
+                interface.name.c_str());
   std::snprintf(pub.dev_name, sizeof pub.dev_name, "uverbs%d", index - 1);
   std::snprintf(pub.dev_path, sizeof pub.dev_path, "/sys/class/infiniband_verbs/uverbs%d",
                 index - 1);
-  std::snprintf(pub.ibdev_path, sizeof pub.ibdev_path, "/sys/class/infiniband/iwarp_%s",
-                interface.name.c_str());
+  std::snprintf(pub.ibdev_path, sizeof pub.ibdev_path, "/sys/class/infiniband/%s", pub.name);
   return device.release();
 }
 
 /// The device of the interface; made and appended when there is none.
-Device* find_or_make(const io::Interface& interface) {
+Device* find_or_make(const io::Interface& interface, Transport transport) {
   std::atomic<Device*>* link = &first_device;
   int index = 1;
   std::unique_ptr<Device> fresh;
   for (;;) {
     Device* here = link->load(std::memory_order_acquire);
     if (here == nullptr) {
-      fresh.reset(make_device(interface, index));
+      fresh.reset(make_device(interface, transport, index));
       if (link->compare_exchange_strong(here, fresh.get(), std::memory_order_acq_rel)) {
         return fresh.release();
       }
     }
-    if (here->interface == interface.name) return here;
+    if (here->interface == interface.name && here->transport == transport) return here;
     link = &here->next;
     index = here->index + 1;
   }
+}
+
+bool shows_roce() {
+  const char* wish = ::secure_getenv("AIRDMA_ROCE");
+  return wish != nullptr && std::strcmp(wish, "1") == 0;
 }
 
 }  // namespace
@@ -105,8 +114,13 @@ Result<std::vector<Device*>> list_devices() {
   const auto interfaces = io::list_interfaces();
   if (!interfaces) return std::unexpected(interfaces.error());
   std::vector<Device*> devices;
-  devices.reserve(interfaces->size());
-  for (const io::Interface& interface : *interfaces) devices.push_back(find_or_make(interface));
+  devices.reserve(2 * interfaces->size());
+  for (const Transport transport : {Transport::kIwarp, Transport::kRoce}) {
+    if (transport == Transport::kRoce && !shows_roce()) continue;
+    for (const io::Interface& interface : *interfaces) {
+      devices.push_back(find_or_make(interface, transport));
+    }
+  }
   return devices;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The devices of this host: one iWARP device per network interface that is or was up. A device is
-// made when its interface is first seen and then stays, at the same address, for the life of the
-// process and in the children it forks: programs keep device pointers beyond every list.
+// The devices of this host: an iWARP and a RoCEv2 device per network interface that is or was up. A
+// device is made when its interface is first seen and then stays, at the same address, for the life
+// of the process and in the children it forks: programs keep device pointers beyond every list.
 // Thread-safe, lock-free (a lock could be held at the moment of a fork()).
 #pragma once
 
@@ -18,13 +18,18 @@
 
 namespace airdma::verbs {
 
+/// What a device speaks on its network.
+enum class Transport : std::uint8_t { kIwarp, kRoce };
+
 struct Device {
   ibv_device pub{};
+  Transport transport = Transport::kIwarp;
   std::string interface;  // its name, without the device's prefix
   __be64 guid = 0;
   int index = 0;  // from 1, in the order in which interfaces were seen
   std::atomic<Device*> next{nullptr};
 
+  [[nodiscard]] bool roce() const { return transport == Transport::kRoce; }
   /// The interface as it is now; nothing when it is down or gone.
   [[nodiscard]] std::optional<io::Interface> look() const;
 };

@@ -23,6 +23,10 @@ inline constexpr int kMaxProtectionDomains = 1 << 15;
 inline constexpr int kMaxReads = 128;
 /// Bytes of one message, as verbs have it everywhere.
 inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 31;
+inline constexpr int kMaxAddressHandles = 1 << 16;
+/// Groups: the kernel lets one IPv4 socket be a member of 20. Members: queue pairs of each.
+inline constexpr int kMaxMulticastGroups = 20;
+inline constexpr int kMaxMulticastMembers = 64;
 inline constexpr int kGidTableLength = 32;
 inline constexpr int kPkeyTableLength = 1;
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;

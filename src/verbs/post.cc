@@ -24,26 +24,36 @@ constexpr std::uint64_t kAtomicBytes = 8;
 constexpr unsigned kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-/// 0, or why the operation cannot be posted to this device.
-int check_opcode(std::uint32_t opcode) {
-  switch (opcode) {
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-    case IBV_WR_LOCAL_INV:
-    case IBV_WR_BIND_MW:
-    case IBV_WR_SEND_WITH_INV:
+constexpr std::uint32_t bit(ibv_wr_opcode opcode) { return 1u << opcode; }
+
+constexpr std::uint32_t kDatagramOpcodes = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
+constexpr std::uint32_t kUnreliableOpcodes = kDatagramOpcodes | bit(IBV_WR_RDMA_WRITE) |
+                                             bit(IBV_WR_RDMA_WRITE_WITH_IMM) |
+                                             bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
+constexpr std::uint32_t kReliableOpcodes =
+    kUnreliableOpcodes | bit(IBV_WR_RDMA_READ) | bit(IBV_WR_ATOMIC_CMP_AND_SWP) |
+    bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | bit(IBV_WR_SEND_WITH_INV);
+
+constexpr std::uint32_t opcodes_of(model::QpType type) {
+  switch (type) {
+    case model::QpType::kRc:
+    case model::QpType::kXrcSend:
+      return kReliableOpcodes;
+    case model::QpType::kUc:
+      return kUnreliableOpcodes;
+    case model::QpType::kUd:
+      return kDatagramOpcodes;
+    case model::QpType::kRawPacket:
+    case model::QpType::kXrcReceive:
       return 0;
-    case IBV_WR_TSO:
-    case IBV_WR_DRIVER1:
-      return EOPNOTSUPP;
-    default:
-      return EINVAL;
   }
+  return 0;
+}
+
+/// 0, or why the operation cannot be posted to a queue pair of this type.
+int check_opcode(model::QpType type, std::uint32_t opcode) {
+  if (opcode < 32 && (opcodes_of(type) >> opcode & 1) != 0) return 0;
+  return opcode == IBV_WR_TSO || opcode == IBV_WR_DRIVER1 ? EOPNOTSUPP : EINVAL;
 }
 
 bool carries_immediate(ibv_wr_opcode opcode) {
@@ -88,7 +98,7 @@ void fill_bind(const ibv_send_wr& wr, model::SendWqe& wqe) {
 }
 
 int check_send(const Qp& qp, const ibv_send_wr& wr, ibv_mw_type window, std::uint64_t& total) {
-  if (const int error = check_opcode(raw_value(wr.opcode)); error != 0) return error;
+  if (const int error = check_opcode(qp.type, raw_value(wr.opcode)); error != 0) return error;
   if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
   if (is_local(wr.opcode)) return wr.opcode == IBV_WR_BIND_MW ? check_bind(wr, window) : 0;
   if (!sum_lengths(wr.sg_list, wr.num_sge, qp.cap.max_send_sge, total)) return EINVAL;
@@ -168,7 +178,10 @@ int take_sends(Qp& qp, ibv_send_wr*& wr, ibv_mw_type window, std::uint32_t& take
     error = check_send(qp, *wr, window, total);
     if (error == 0 && taken == room) error = ENOMEM;
     if (error != 0) break;
-    fill_send(qp, *wr, total, queue.slot(taken));
+    model::SendWqe& wqe = queue.slot(taken);
+    if (names_peer(qp.type)) error = place_peer(qp, *wr, wqe);
+    if (error != 0) break;
+    fill_send(qp, *wr, total, wqe);
     bytes += total;
     ++taken;
   }
@@ -188,7 +201,22 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) noexcept {
   return error == 0 ? 0 : refuse(wr, bad_wr, error);
 }
 
-bool can_post(std::uint32_t opcode) noexcept { return check_opcode(opcode) == 0; }
+bool can_post(model::QpType type, std::uint32_t opcode) noexcept {
+  return check_opcode(type, opcode) == 0;
+}
+
+int place_peer(const Qp& qp, const ibv_send_wr& wr, model::SendWqe& wqe) noexcept {
+  if (qp.type == model::QpType::kXrcSend) {
+    wqe.remote_srqn = Srqn(wr.qp_type.xrc.remote_srqn);
+    return 0;
+  }
+  const Ah* ah = find_object(wr.wr.ud.ah);
+  if (ah == nullptr || ah->pd != qp.pd) return EINVAL;
+  *wqe.address = ah->address;
+  wqe.remote_qpn = Qpn(wr.wr.ud.remote_qpn);
+  wqe.remote_qkey = Qkey(wr.wr.ud.remote_qkey);
+  return 0;
+}
 
 bool takes_sends(const Qp& qp) noexcept { return may_send(qp.runtime->state()); }
 

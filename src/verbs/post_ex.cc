@@ -57,11 +57,16 @@ void finish(Qp& qp, Place place) {
   if (const int error = place(wqe); error != 0) return keep_error(qp, error);
   ++batch.taken;
   batch.bytes += wqe.length;
+  if (!names_peer(qp.type) || batch.lacks_peer) return;
+  if (const int error = place_peer(qp, batch.wr, wqe); error != 0) keep_error(qp, error);
 }
 
-void finish_without_data(Qp& qp) {
-  if (!qp.batch.begun) return;
-  finish(qp, [&](model::SendWqe& wqe) { return place_send(qp, qp.batch.wr, wqe); });
+/// The request that was begun, if any, gets no more.
+void end_request(Qp& qp) {
+  if (qp.batch.begun) {
+    finish(qp, [&](model::SendWqe& wqe) { return place_send(qp, qp.batch.wr, wqe); });
+  }
+  if (qp.batch.lacks_peer) keep_error(qp, EINVAL);
 }
 
 /// The request to fill in; null when the batch has failed already.
@@ -69,10 +74,11 @@ ibv_send_wr* begin(ibv_qp_ex* handle, ibv_wr_opcode opcode) {
   Qp& qp = queue_pair_at(handle);
   SendBatch& batch = qp.batch;
   if (batch.error != 0) return nullptr;
-  finish_without_data(qp);
+  end_request(qp);
   if ((qp.send_ops >> opcode & 1) == 0) keep_error(qp, EINVAL);
   if (batch.error != 0) return nullptr;
   batch.begun = true;
+  batch.lacks_peer = names_peer(qp.type);
   batch.wr.wr_id = handle->wr_id;
   batch.wr.opcode = opcode;
   // Whether data is inline is said by its setter.
@@ -158,12 +164,29 @@ void wr_atomic_write(ibv_qp_ex* qp, uint32_t, uint64_t, const void*) noexcept {
 
 // --- What belongs to a request ---
 
-// Of other types of queue pairs.
-void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah*, uint32_t, uint32_t) noexcept {
-  keep_error(queue_pair_at(qp), EINVAL);
+/// Whom the request goes to: before its data is set or after. `set(request)` writes it down.
+template <class Set>
+void set_peer(Qp& qp, model::QpType type, Set set) {
+  SendBatch& batch = qp.batch;
+  if (batch.error != 0) return;
+  if (qp.type != type || !batch.lacks_peer) return keep_error(qp, EINVAL);
+  set(batch.wr);
+  batch.lacks_peer = false;
+  if (batch.begun) return;
+  model::SendWqe& wqe = qp.runtime->send_queue().at_slot(batch.taken - 1);
+  if (const int error = place_peer(qp, batch.wr, wqe); error != 0) keep_error(qp, error);
 }
 
-void wr_set_xrc_srqn(ibv_qp_ex* qp, uint32_t) noexcept { keep_error(queue_pair_at(qp), EINVAL); }
+void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) noexcept {
+  set_peer(queue_pair_at(qp), model::QpType::kUd, [&](ibv_send_wr& wr) {
+    wr.wr.ud = {.ah = ah, .remote_qpn = remote_qpn, .remote_qkey = remote_qkey};
+  });
+}
+
+void wr_set_xrc_srqn(ibv_qp_ex* qp, uint32_t remote_srqn) noexcept {
+  set_peer(queue_pair_at(qp), model::QpType::kXrcSend,
+           [&](ibv_send_wr& wr) { wr.qp_type.xrc.remote_srqn = remote_srqn; });
+}
 
 void set_sges(Qp& qp, const ibv_sge* sges, std::size_t count) {
   if (!wants_data(qp)) return;
@@ -212,7 +235,7 @@ void wr_start(ibv_qp_ex* handle) noexcept {
   qp->runtime->send_lock().lock();
   batch.owner.store(::pthread_self(), std::memory_order_relaxed);
   batch.error = 0;
-  batch.begun = false;
+  batch.begun = batch.lacks_peer = false;
   batch.taken = 0;
   batch.bytes = 0;
   batch.room = qp->cap.max_send_wr == 0 ? 0 : qp->runtime->send_room();
@@ -229,7 +252,7 @@ int wr_complete(ibv_qp_ex* handle) noexcept {
   Qp* qp = find_extended(handle);
   if (qp == nullptr || !qp->batch.is_of_this_thread()) return EINVAL;
   SendBatch& batch = qp->batch;
-  if (batch.error == 0) finish_without_data(*qp);
+  if (batch.error == 0) end_request(*qp);
   if (batch.error == 0 && !takes_sends(*qp)) batch.error = EINVAL;
   const int error = batch.error;
   const std::uint32_t posted = error == 0 ? batch.taken : 0;
@@ -272,10 +295,11 @@ void fill_functions(ibv_qp_ex& qp) {
 
 }  // namespace
 
-bool knows_send_ops(std::uint64_t send_ops) {
+bool knows_send_ops(ibv_qp_type type, std::uint64_t send_ops) {
   for (std::uint32_t opcode = 0; opcode < kOpcodes; ++opcode) {
     const std::uint64_t bit = std::uint64_t{1} << opcode;
-    if ((send_ops & bit) != 0 && can_post(opcode)) send_ops &= ~bit;
+    if ((send_ops & bit) != 0 && can_post(static_cast<model::QpType>(type), opcode))
+      send_ops &= ~bit;
   }
   return send_ops == 0;
 }

@@ -8,8 +8,8 @@
 
 namespace airdma::verbs {
 
-/// Whether the device has all of these operations (IBV_QP_EX_WITH_*).
-bool knows_send_ops(std::uint64_t send_ops);
+/// Whether queue pairs of the type have all of these operations (IBV_QP_EX_WITH_*).
+bool knows_send_ops(ibv_qp_type type, std::uint64_t send_ops);
 /// Gives the new queue pair the functions behind ibv_wr_*, for these operations.
 void extend(Qp& qp, std::uint64_t send_ops);
 

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: MIT
 // ibv_modify_qp and ibv_query_qp. Which transition takes which attributes is the table of
-// model/qp_state.h; this file checks values and keeps them.
-//
-// On iWARP a queue pair runs on the stream that the connection manager gave it (RFC 5040 5.1.2 has
-// no other way into RTS): a program cannot enter RTR or RTS by hand, and such a request is EINVAL
-// although its attributes are in order. A queue pair that is connected is moved within and between
-// RTS and SQD as on any device. The steps that rdma_init_qp_attr() names for a queue pair of the
-// program's own, which have no path and no peer in them, are taken: it gets its stream before or
-// after them. The stream itself brings it to RTS, so no message reaches one in RTR and
-// IBV_EVENT_COMM_EST does not exist here; SQE is not a state of reliable connections.
+// model/qp_state.h; this file checks values and keeps them. What follows from them differs between
+// transports: stream_moves.cc, packet_moves.cc.
 #include <bit>
 #include <cerrno>
 
-#include "model/qp_state.h"
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/qp_moves.h"
 #include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
@@ -105,72 +98,7 @@ void remember(ibv_qp_attr& kept, std::uint32_t mask, const ibv_qp_attr& attr) {
   if ((mask & IBV_QP_SQ_PSN) != 0) kept.sq_psn = attr.sq_psn;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if ((mask & IBV_QP_DEST_QPN) != 0) kept.dest_qp_num = attr.dest_qp_num;
-}
-
-/// Whether this device can make the (legal) move.
-bool possible(QpState from, QpState to) {
-  switch (to) {
-    case QpState::kReset:
-    case QpState::kInit:
-    case QpState::kError:
-      return true;
-    case QpState::kRtr:
-      return false;  // see above
-    case QpState::kRts:
-      return from == QpState::kRts || from == QpState::kSqd;  // connected
-    case QpState::kSqd:
-      return true;
-    case QpState::kSqe:
-      return false;  // an error of a reliable connection's sender ends the connection
-  }
-  return false;
-}
-
-/// A step of rdma_init_qp_attr().
-bool step_for_connection(QpState from, QpState to, std::uint32_t mask) {
-  if (from == QpState::kInit && to == QpState::kRtr) {
-    return (mask & ~std::uint32_t{IBV_QP_ACCESS_FLAGS}) == IBV_QP_STATE;
-  }
-  return from == QpState::kRtr && to == QpState::kRts && mask == IBV_QP_STATE;
-}
-
-/// False when the connection has ended meanwhile, or to RESET within a batch of ibv_wr_* of the
-/// calling thread, whose lock that would wait for.
-bool move(Qp& qp, QpState from, QpState to, bool notify) {
-  switch (to) {
-    case QpState::kReset:
-      if (qp.batch.is_of_this_thread()) return false;
-      qp.runtime->set_state(QpState::kReset);
-      qp.attributes = {};
-      return true;
-    case QpState::kInit:
-      if (from != QpState::kInit) qp.runtime->set_state(QpState::kInit);
-      return true;
-    case QpState::kError:
-      if (from != QpState::kError) qp.runtime->fail();
-      return true;
-    case QpState::kRts:
-      if (from == QpState::kSqd) return qp.runtime->resume_sends();
-      return from == to || qp.runtime->step(from, to);
-    case QpState::kSqd:
-      return from != QpState::kRts || qp.runtime->hold_sends(notify);
-    case QpState::kRtr:
-      return from == to || qp.runtime->step(from, to);
-    case QpState::kSqe:
-      return true;
-  }
-  return true;
-}
-
-/// What a program did not set and an iWARP connection has all the same.
-void fill_connected(const Qp& qp, ibv_qp_attr& attr) {
-  const auto state = static_cast<QpState>(attr.qp_state);
-  if (state != QpState::kRts && state != QpState::kSqd) return;
-  attr.sq_draining = qp.runtime->sends_draining() ? 1 : 0;
-  ibv_port_attr port{};
-  if (attr.path_mtu == 0 && query_port(qp.pub.context, 1, &port, sizeof port)) {
-    attr.path_mtu = port.active_mtu;
-  }
+  if ((mask & IBV_QP_QKEY) != 0) kept.qkey = attr.qkey;
 }
 
 }  // namespace
@@ -187,15 +115,13 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
   if ((mask & IBV_QP_CUR_STATE) != 0 && static_cast<QpState>(attr->cur_qp_state) != from) {
     return fail(EINVAL);
   }
-  const auto fault = model::check_transition(model::QpType::kRc, from, to, mask);
-  const bool in_order = fault == model::TransitionFault::kNone && possible(from, to);
-  if (!in_order && !step_for_connection(from, to, mask)) return fail(EINVAL);
-  const bool notify = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify != 0;
-  if (moves && !move(*qp, from, to, notify)) return fail(EINVAL);
+  // That would wait for the lock that a batch of ibv_wr_* of the calling thread holds.
+  if (to == QpState::kReset && moves && qp->batch.is_of_this_thread()) return fail(EINVAL);
+  Status moved = qp->stream != nullptr ? modify_stream(*qp, from, to, *attr, mask)
+                                       : modify_packets(*qp, from, to, *attr, mask);
+  if (!moved) return moved;
+  if (moves && to == QpState::kReset) qp->attributes = {};
   remember(qp->attributes, mask, *attr);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
-    qp->runtime->set_remote_access(attr->qp_access_flags & kPeerRights);
-  }
   if (moves) {
     qp->pub.state = static_cast<ibv_qp_state>(qp->runtime->state());
     qp->moved = true;
@@ -211,10 +137,8 @@ Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_a
     *attr = qp->attributes;
     attr->qp_state = static_cast<ibv_qp_state>(qp->runtime->state());
     qp->pub.state = attr->qp_state;
-    fill_connected(*qp, *attr);
-    // iWARP's queue pairs are made in a state Idle, which its devices call INIT when asked, and for
-    // which programs (pyverbs) look in those of an RNIC.
-    if (!qp->moved && attr->qp_state == IBV_QPS_RESET) attr->qp_state = IBV_QPS_INIT;
+    attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->runtime->sends_draining() ? 1 : 0;
+    qp->stream != nullptr ? fill_stream(*qp, *attr) : fill_packets(*qp, *attr);
   }
   attr->cur_qp_state = attr->qp_state;
   attr->cap = qp->cap;

@@ -10,6 +10,7 @@
 
 #include "runtime/progress.h"
 #include "verbs/api.h"
+#include "verbs/gid_table.h"
 #include "verbs/limits.h"
 #include "verbs/state.h"
 
@@ -20,9 +21,12 @@ namespace {
 constexpr std::uint32_t kVendorId = 0x02a1d0;
 constexpr std::uint32_t kVendorPart = 1;
 constexpr std::uint32_t kPortCapabilities = 1u << 16 | 1u << 19;  // connection management
+constexpr std::uint32_t kRocePortCapabilities = 1u << 16;
 constexpr std::uint8_t kPhysicalLinkUp = 5;
 constexpr std::uint8_t kPhysicalDisabled = 3;
 
+// A peer may be off the processor for a while before it answers: 4.096 us * 2^12 is 17 ms.
+constexpr std::uint8_t kAckDelay = 12;
 constexpr std::uint64_t kClockKilohertz = 1'000'000;
 
 struct LinkSpeed {
@@ -45,13 +49,15 @@ LinkSpeed link_speed(std::uint64_t mbps) {
   return found;
 }
 
-/// The largest of the path MTUs that fits.
-ibv_mtu mtu_enum(std::uint32_t bytes) {
-  ibv_mtu found = IBV_MTU_256;
-  for (const ibv_mtu candidate : {IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096}) {
-    if (128u << candidate <= bytes) found = candidate;
-  }
-  return found;
+/// What RoCEv2 has and iWARP has not.
+void add_roce(ibv_device_attr& attr) {
+  attr.device_cap_flags |= IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                           IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_XRC;
+  attr.max_ah = kMaxAddressHandles;
+  attr.max_mcast_grp = kMaxMulticastGroups;
+  attr.max_mcast_qp_attach = kMaxMulticastMembers;
+  attr.max_total_mcast_qp_attach = kMaxMulticastGroups * kMaxMulticastMembers;
+  attr.local_ca_ack_delay = kAckDelay;
 }
 
 void fill(ibv_device_attr& attr, const Device& device) {
@@ -85,16 +91,18 @@ void fill(ibv_device_attr& attr, const Device& device) {
   attr.max_srq_sge = kMaxSges;
   attr.max_pkeys = kPkeyTableLength;
   attr.phys_port_cnt = 1;
+  if (device.roce()) add_roce(attr);
 }
 
-ibv_port_attr port_attributes(const std::optional<io::Interface>& interface) {
+ibv_port_attr port_attributes(const Device& device) {
   ibv_port_attr attr{};
+  const auto interface = device.look();
   const bool active = interface && interface->running;
   const LinkSpeed link = link_speed(interface ? interface->speed_mbps : 0);
   attr.state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
   attr.phys_state = active ? kPhysicalLinkUp : kPhysicalDisabled;
   attr.max_mtu = IBV_MTU_4096;
-  attr.active_mtu = mtu_enum(interface ? interface->mtu : 0);
+  attr.active_mtu = active_mtu(device, interface ? interface->mtu : 0);
   attr.gid_tbl_len = kGidTableLength;
   attr.pkey_tbl_len = kPkeyTableLength;
   attr.port_cap_flags = kPortCapabilities;
@@ -102,28 +110,12 @@ ibv_port_attr port_attributes(const std::optional<io::Interface>& interface) {
   attr.active_width = link.width;
   attr.active_speed = link.speed;
   attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+  if (device.roce()) {
+    attr.port_cap_flags = kRocePortCapabilities;
+    attr.max_vl_num = 1;
+    attr.flags = IBV_QPF_GRH_REQUIRED;
+  }
   return attr;
-}
-
-ibv_gid_entry entry_of(const io::Interface& interface, std::size_t index) {
-  ibv_gid_entry entry{};
-  const auto gid = interface.addresses[index].gid();
-  std::copy(gid.begin(), gid.end(), entry.gid.raw);
-  entry.gid_index = static_cast<std::uint32_t>(index);
-  entry.port_num = 1;
-  entry.gid_type = IBV_GID_TYPE_IB;  // what iWARP devices report: the type has no other word
-  entry.ndev_ifindex = interface.index;
-  return entry;
-}
-
-/// The used entries of the table: one per address.
-std::vector<ibv_gid_entry> gid_table(const Device& device) {
-  std::vector<ibv_gid_entry> table;
-  const auto interface = device.look();
-  if (!interface) return table;
-  const std::size_t used = std::min<std::size_t>(interface->addresses.size(), kGidTableLength);
-  for (std::size_t i = 0; i < used; ++i) table.push_back(entry_of(*interface, i));
-  return table;
 }
 
 }  // namespace
@@ -166,7 +158,7 @@ Status query_rt_values(ibv_context* handle, ibv_values_ex* values) {
 Status query_port(ibv_context* handle, uint8_t port_num, ibv_port_attr* attr, size_t attr_bytes) {
   const Context* context = find_object(handle);
   if (context == nullptr || attr == nullptr || port_num != 1) return fail(EINVAL);
-  const ibv_port_attr full = port_attributes(context->device->look());
+  const ibv_port_attr full = port_attributes(*context->device);
   std::memset(static_cast<void*>(attr), 0, attr_bytes);
   std::memcpy(static_cast<void*>(attr), &full, std::min(attr_bytes, sizeof full));
   return {};
@@ -176,9 +168,9 @@ Status query_gid(ibv_context* handle, uint8_t port_num, int index, ibv_gid* gid)
   const Context* context = find_object(handle);
   if (context == nullptr || gid == nullptr || port_num != 1) return fail(EINVAL);
   if (index < 0 || index >= kGidTableLength) return fail(EINVAL);
-  const auto table = gid_table(*context->device);
-  const auto at = static_cast<std::size_t>(index);
-  *gid = at < table.size() ? table[at].gid : ibv_gid{};
+  const auto entry = gid_slots(*context->device)[static_cast<std::size_t>(index)];
+  *gid = {};
+  if (entry) std::memcpy(gid->raw, entry->bytes.data(), sizeof gid->raw);
   return {};
 }
 
@@ -187,12 +179,13 @@ Status query_gid_ex(ibv_context* handle, uint32_t port_num, uint32_t gid_index,
   const Context* context = find_object(handle);
   if (context == nullptr || entry == nullptr || port_num != 1 || flags != 0) return fail(EINVAL);
   if (gid_index >= kGidTableLength) return fail(EINVAL);
-  const auto table = gid_table(*context->device);
-  if (gid_index >= table.size()) return fail(ENODATA);
-  std::memset(static_cast<void*>(entry), 0, entry_bytes);
-  std::memcpy(static_cast<void*>(entry), &table[gid_index],
-              std::min(entry_bytes, sizeof(ibv_gid_entry)));
-  return {};
+  for (const ibv_gid_entry& used : gid_table(*context->device)) {
+    if (used.gid_index != gid_index) continue;
+    std::memset(static_cast<void*>(entry), 0, entry_bytes);
+    std::memcpy(static_cast<void*>(entry), &used, std::min(entry_bytes, sizeof used));
+    return {};
+  }
+  return fail(ENODATA);
 }
 
 Result<ssize_t> query_gid_table(ibv_context* handle, ibv_gid_entry* entries, size_t max_entries,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Shared receive queues, but for posting to them (post_receive.cc). Basic ones only: XRC and tag
-// matching are not iWARP's.
+// Shared receive queues, but for posting to them (post_receive.cc): basic ones, and those of XRC
+// domains on RoCEv2 devices. Tag matching is neither's.
 #include <pthread.h>
 
 #include <algorithm>
@@ -28,13 +28,18 @@ Status check_size(const ibv_srq_attr& attr) {
   return fits ? Status{} : fail(EINVAL);
 }
 
-Status check_type(const ibv_srq_init_attr_ex& attr) {
+bool is_xrc(const ibv_srq_init_attr_ex& attr) {
+  return (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr.srq_type == IBV_SRQT_XRC;
+}
+
+Status check_type(const ibv_srq_init_attr_ex& attr, const Device& device) {
   if ((attr.comp_mask & ~kKnownParts) != 0) return fail(EINVAL);
   if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0) return {};
   switch (raw_value(attr.srq_type)) {
     case IBV_SRQT_BASIC:
       return {};
     case IBV_SRQT_XRC:
+      return device.roce() ? Status{} : fail(EOPNOTSUPP);
     case IBV_SRQT_TM:
       return fail(EOPNOTSUPP);
     default:
@@ -53,7 +58,51 @@ void fill(Srq& srq, State& all, Pd& pd, void* srq_context) {
   pthread_cond_init(&srq.pub.cond, nullptr);
 }
 
-Result<ibv_srq*> add_srq(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& attr) {
+/// What makes a shared receive queue one of an XRC domain; null for others.
+struct XrcParts {
+  ibv_xrcd* xrcd = nullptr;
+  ibv_cq* cq = nullptr;
+};
+
+constexpr std::uint32_t kNumberMask = 0xffffff;
+
+Result<Srqn> choose_number(State& all) {
+  for (;;) {
+    const auto bits = all.random.take();
+    if (!bits) return std::unexpected(bits.error());
+    const std::uint32_t number = *bits & kNumberMask;
+    if (number != 0 && !all.srqns.contains(number)) return Srqn(number);
+  }
+}
+
+/// With `control` held.
+Status join_domain(Srq& srq, State& all, const XrcParts& parts) {
+  Xrcd* xrcd = all.xrcds.find(parts.xrcd);
+  Cq* cq = all.cqs.find(parts.cq);
+  const bool usable = xrcd != nullptr && xrcd->context == srq.context && cq != nullptr &&
+                      cq->context == srq.context && !cq->closing;
+  if (!usable) return fail(EINVAL);
+  const auto number = choose_number(all);
+  if (!number) return std::unexpected(number.error());
+  all.srqns[number->value()] = &srq;
+  xrcd->domain->add(*number, srq.queue, *cq->queue);
+  cq->queue->use_port(1);
+  srq.xrcd = xrcd;
+  srq.cq = cq;
+  srq.number = *number;
+  ++xrcd->users;
+  ++cq->users;
+  return {};
+}
+
+void leave_domain(Srq& srq) {
+  if (srq.xrcd == nullptr) return;
+  srq.xrcd->domain->remove(srq.number);
+  srq.cq->queue->use_port(-1);
+}
+
+Result<ibv_srq*> add_srq(ibv_pd* pd_handle, const XrcParts& xrc, void* srq_context,
+                         ibv_srq_attr& attr) {
   if (find_object(pd_handle) == nullptr) return fail(EINVAL);
   if (Status fits = check_size(attr); !fits) return std::unexpected(fits.error());
   State& all = state();
@@ -68,11 +117,17 @@ Result<ibv_srq*> add_srq(ibv_pd* pd_handle, void* srq_context, ibv_srq_attr& att
     srq->queue = std::make_shared<runtime::SharedReceiveQueue>(pd->id, attr.max_wr, attr.max_sge,
                                                                srq->observer);
     [[maybe_unused]] const Status armed = srq->queue->modify(nullptr, &attr.srq_limit);
+    fill(*srq, all, *pd, srq_context);
+    if (xrc.xrcd != nullptr) {
+      if (Status joined = join_domain(*srq, all, xrc); !joined) {
+        all.srqs.destroy(srq);
+        return std::unexpected(joined.error());
+      }
+    }
   } catch (...) {
     all.srqs.destroy(srq);
     throw;
   }
-  fill(*srq, all, *pd, srq_context);
   ++pd->users;
   ++all.use_of(*pd->context).srqs;
   return &srq->pub;
@@ -96,15 +151,22 @@ void SrqObserver::detach() {
 
 Result<ibv_srq*> create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   if (find_object(pd) == nullptr || attr == nullptr) return fail(EINVAL);
-  return add_srq(pd, attr->srq_context, attr->attr);
+  return add_srq(pd, {}, attr->srq_context, attr->attr);
 }
 
-Result<ibv_srq*> create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
-  if (find_object(context) == nullptr || attr == nullptr) return fail(EINVAL);
-  if (Status known = check_type(*attr); !known) return std::unexpected(known.error());
+Result<ibv_srq*> create_srq_ex(ibv_context* handle, ibv_srq_init_attr_ex* attr) {
+  const Context* context = find_object(handle);
+  if (context == nullptr || attr == nullptr) return fail(EINVAL);
+  if (Status known = check_type(*attr, *context->device); !known) {
+    return std::unexpected(known.error());
+  }
   if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0) return fail(EINVAL);
-  if (find_object(attr->pd) == nullptr || attr->pd->context != context) return fail(EINVAL);
-  return add_srq(attr->pd, attr->srq_context, attr->attr);
+  if (find_object(attr->pd) == nullptr || attr->pd->context != handle) return fail(EINVAL);
+  if (!is_xrc(*attr)) return add_srq(attr->pd, {}, attr->srq_context, attr->attr);
+  constexpr std::uint32_t kNeeded = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  if ((attr->comp_mask & kNeeded) != kNeeded) return fail(EINVAL);
+  if (find_object(attr->xrcd) == nullptr) return fail(EINVAL);
+  return add_srq(attr->pd, {attr->xrcd, attr->cq}, attr->srq_context, attr->attr);
 }
 
 Status modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int attr_mask) {
@@ -133,6 +195,7 @@ void tear_down(Srq& srq, bool wait) {
   if (srq.closing) return;
   srq.closing = true;  // no event is handed out from here on
   events.unlock();
+  leave_domain(srq);
   srq.observer->detach();
   srq.context->events->purge(&srq.pub);
   events.lock();
@@ -141,6 +204,11 @@ void tear_down(Srq& srq, bool wait) {
   std::lock_guard control(all.control);
   events.lock();
   --srq.pd->users;
+  if (srq.xrcd != nullptr) {
+    --srq.xrcd->users;
+    --srq.cq->users;
+    all.srqns.erase(srq.number.value());
+  }
   --all.use_of(*srq.context).srqs;
   all.srqs.destroy(&srq);
 }

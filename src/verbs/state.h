@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -17,9 +18,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -29,7 +32,9 @@
 #include "io/fd.h"
 #include "model/memory.h"
 #include "runtime/completion_queue.h"
-#include "runtime/queue_pair.h"
+#include "runtime/packet_queue_pair.h"
+#include "runtime/stream_queue_pair.h"
+#include "runtime/xrc_domain.h"
 #include "verbs/async_events.h"
 #include "verbs/device.h"
 
@@ -171,10 +176,33 @@ class SrqObserver final : public runtime::SharedReceiveObserver {
   std::shared_ptr<AsyncEvents> events_;
 };
 
+/// Where packets of datagram queue pairs go. The public struct is all that programs see.
+struct Ah {
+  ibv_ah pub{};
+  Pd* pd = nullptr;
+  model::AddressVector address;
+
+  ibv_ah* handle() { return &pub; }
+};
+
+/// One program's hold on an XRC domain, which others may have too.
+struct Xrcd {
+  ibv_xrcd pub{};
+  Context* context = nullptr;
+  std::shared_ptr<runtime::XrcDomain> domain;
+  std::uint32_t users = 0;  // shared receive queues and queue pairs
+
+  ibv_xrcd* handle() { return &pub; }
+};
+
 struct Srq {
   ibv_srq pub{};
   Context* context = nullptr;
   Pd* pd = nullptr;
+  // Of an XRC domain: receives complete on a queue of their own, and messages name them by number.
+  Xrcd* xrcd = nullptr;
+  Cq* cq = nullptr;
+  Srqn number;
   std::shared_ptr<SrqObserver> observer;
   std::shared_ptr<runtime::SharedReceiveQueue> queue;
   std::uint32_t users = 0;  // queue pairs
@@ -193,6 +221,7 @@ struct SendBatch {
   std::atomic<pthread_t> owner{0};  // the thread that holds the lock, if it is for a batch
   int error = kClosed;              // the first one
   bool begun = false;               // `wr` waits for its data
+  bool lacks_peer = false;          // the last slot's datagram or XRC queue is not yet known
   std::uint32_t taken = 0;          // slots filled
   std::uint32_t room = 0;
   std::uint64_t bytes = 0;  // of payload in them
@@ -209,6 +238,7 @@ struct Qp {
     ibv_qp_ex ex{};
     ibv_qp pub;
   };
+  model::QpType type = model::QpType::kRc;
   bool extended = false;       // the program may use ibv_wr_*
   std::uint64_t send_ops = 0;  // IBV_QP_EX_WITH_* that it wanted
   SendBatch batch;
@@ -217,10 +247,20 @@ struct Qp {
   Cq* send_cq = nullptr;
   Cq* receive_cq = nullptr;
   Srq* srq = nullptr;  // where its receives come from, if not from itself
+  Xrcd* xrcd = nullptr;
   ibv_qp_cap cap{};
   bool signal_all = false;
   std::shared_ptr<QpObserver> observer;
   std::shared_ptr<runtime::QueuePair> runtime;
+  // The same by its kind: one of them is null.
+  runtime::StreamQueuePair* stream = nullptr;
+  runtime::PacketQueuePair* packets = nullptr;
+  struct Group {
+    model::Gid gid;
+    std::uint32_t interface_index;
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+  std::vector<Group> groups;  // multicast groups that it is a member of; with `control`
   // Attributes the program set since RESET.
   std::mutex attributes_mutex;
   ibv_qp_attr attributes{};
@@ -259,7 +299,18 @@ struct DeviceUse {
   int cqs = 0;
   int srqs = 0;
   int qps = 0;
+  int ahs = 0;
 };
+
+/// The target of an XRC connection, which any number of handles may name.
+struct XrcTarget {
+  std::shared_ptr<runtime::PacketQueuePair> queue_pair;
+  std::shared_ptr<runtime::XrcDomain> domain;
+  int handles = 0;
+};
+
+/// XRC domains that were opened by a file: the same file, by device and inode, is the same domain.
+using XrcFiles = std::map<std::pair<dev_t, ino_t>, std::weak_ptr<runtime::XrcDomain>>;
 
 /// Bits from the system's random source, so that neither keys nor numbers can be guessed. Fetched a
 /// handful at a time, and forgotten when given out. Its user holds State::control.
@@ -282,10 +333,18 @@ struct State {
   ObjectPool<Cq> cqs;
   ObjectPool<Srq> srqs;
   ObjectPool<Qp> qps;
+  ObjectPool<Ah> ahs;
+  ObjectPool<Xrcd> xrcds;
   model::MemoryTable memory{[] { ::sched_yield(); }};
   RegionStore regions;
   std::unordered_map<const Device*, DeviceUse> uses;
-  std::unordered_map<std::uint32_t, Qp*> qpns;  // null while it is being made
+  // Null while it is being made, and for the targets of XRC connections.
+  std::unordered_map<std::uint32_t, Qp*> qpns;
+  std::unordered_map<std::uint32_t, Srq*> srqns;
+  std::unordered_map<std::uint32_t, XrcTarget> xrc_targets;
+  XrcFiles xrc_files;
+  /// Of queue pairs that have none for one of their two roles.
+  runtime::CompletionQueue no_completions{1, nullptr, nullptr};
   RandomBits random;
   std::uint32_t next_handle = 0;
   std::uint32_t next_pd = 0;
@@ -304,6 +363,8 @@ struct State {
   ObjectPool<Cq>& pool(const ibv_cq*) { return cqs; }
   ObjectPool<Srq>& pool(const ibv_srq*) { return srqs; }
   ObjectPool<Qp>& pool(const ibv_qp*) { return qps; }
+  ObjectPool<Ah>& pool(const ibv_ah*) { return ahs; }
+  ObjectPool<Xrcd>& pool(const ibv_xrcd*) { return xrcds; }
 };
 
 inline State& state() { return ProcessGlobal<State>::get(); }
@@ -322,6 +383,9 @@ void tear_down(Cq& cq, bool wait);
 void tear_down(Srq& srq, bool wait);
 void tear_down(Mr& mr);
 void tear_down(Mw& mw);
+void tear_down(Ah& ah);
+/// False while something is in it.
+bool tear_down(Xrcd& xrcd);
 
 /// Ends the bindings that this queue pair made. With `control` held.
 void unbind_windows(State& all, Qpn qpn);

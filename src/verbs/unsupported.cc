@@ -4,11 +4,10 @@
 //                reg_dm_mr), thread and parent domains (alloc_td dealloc_td
 //                alloc_parent_domain), import_* unimport_*
 //   completion   modify_cq
-//   queue pairs  open_qp modify_qp_rate_limit query_qp_data_in_order
+//   queue pairs  modify_qp_rate_limit query_qp_data_in_order
 //                set_ece query_ece
-//   queues       get_srq_num post_srq_ops, open_xrcd close_xrcd, *_wq *_rwq_ind_table
-//   addresses    create_ah init_ah_from_wc create_ah_from_wc destroy_ah resolve_eth_l2_from_gid
-//                attach_mcast detach_mcast
+//   queues       post_srq_ops, *_wq *_rwq_ind_table
+//   addresses    resolve_eth_l2_from_gid
 //   steering     *_flow *_flow_action* *_counters attach_counters_point_flow
 // Whoever implements one moves its definition out of this file. Each takes anything, handles
 // that are none included, because no handle of its kind can exist.
@@ -54,21 +53,17 @@ Status modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return unsupported(); }
 
 // Queue pairs.
 
-Result<ibv_qp*> open_qp(ibv_context*, ibv_qp_open_attr*) { return unsupported(); }
 Status modify_qp_rate_limit(ibv_qp*, ibv_qp_rate_limit_attr*) { return unsupported(); }
 bool query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept { return false; }
 Status set_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
 Status query_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
 
-// Of shared receive queues what is XRC and tag matching; XRC domains, work queues.
+// Of shared receive queues what is tag matching; work queues.
 
-Status get_srq_num(ibv_srq*, uint32_t*) { return unsupported(); }
 int post_srq_ops(ibv_srq*, ibv_ops_wr* op, ibv_ops_wr** bad_op) noexcept {
   if (bad_op != nullptr) *bad_op = op;
   return EOPNOTSUPP;
 }
-Result<ibv_xrcd*> open_xrcd(ibv_context*, ibv_xrcd_init_attr*) { return unsupported(); }
-Status close_xrcd(ibv_xrcd*) { return unsupported(); }
 Result<ibv_wq*> create_wq(ibv_context*, ibv_wq_init_attr*) { return unsupported(); }
 Status modify_wq(ibv_wq*, ibv_wq_attr*) { return unsupported(); }
 Status destroy_wq(ibv_wq*) { return unsupported(); }
@@ -77,19 +72,11 @@ Result<ibv_rwq_ind_table*> create_rwq_ind_table(ibv_context*, ibv_rwq_ind_table_
 }
 Status destroy_rwq_ind_table(ibv_rwq_ind_table*) { return unsupported(); }
 
-// Address handles and multicast.
+// Addresses.
 
-Result<ibv_ah*> create_ah(ibv_pd*, ibv_ah_attr*) { return unsupported(); }
-Status init_ah_from_wc(ibv_context*, uint8_t, ibv_wc*, ibv_grh*, ibv_ah_attr*) {
-  return unsupported();
-}
-Result<ibv_ah*> create_ah_from_wc(ibv_pd*, ibv_wc*, ibv_grh*, uint8_t) { return unsupported(); }
-Status destroy_ah(ibv_ah*) { return unsupported(); }
 Status resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*) {
   return unsupported();
 }
-Status attach_mcast(ibv_qp*, const ibv_gid*, uint16_t) { return unsupported(); }
-Status detach_mcast(ibv_qp*, const ibv_gid*, uint16_t) { return unsupported(); }
 
 // Flow steering and counters.
 

@@ -41,7 +41,7 @@ class PostExTest : public VerbsTest {
   ibv_qp_ex* make_qp_ex(std::uint64_t ops = kBasicOps) {
     ibv_qp_init_attr_ex attr = wanted_ex(ops);
     ibv_qp* qp = *create_qp_ex(context_, &attr);
-    find_object(qp)->runtime->set_state(runtime::QpState::kRts);
+    find_object(qp)->stream->set_state(runtime::QpState::kRts);
     return qp_to_qp_ex(qp);
   }
   static model::SendQueue& queue_of(ibv_qp_ex* qp) {
