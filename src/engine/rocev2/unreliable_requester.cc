@@ -169,7 +169,7 @@ void UnreliableRequester::on_unsent(const OutPacket& packet) {
 
 std::optional<Violation> UnreliableRequester::settle() {
   const std::uint64_t end = fault_ ? std::min(fault_->position, position_) : position_;
-  while (queue_.head() != end) {
+  while (queue_.head() < end) {
     const SendWqe& wqe = queue_.at(queue_.head());
     if (wqe.signaled) report(wqe, WcStatus::kSuccess);
     queue_.retire();
