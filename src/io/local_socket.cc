@@ -107,8 +107,11 @@ Result<LocalConnection> LocalListener::accept() {
 
 namespace {
 
-/// The abstract name in a line of /proc/net/unix, which writes its zero byte as '@'.
+/// The abstract name that is listened at in a line of /proc/net/unix, which writes its zero byte as
+/// '@'. Connections that were taken in have the name, too, and may outlive the listener.
 std::optional<std::string_view> name_in(std::string_view line) {
+  // Number, reference count and protocol precede the flags; this one is __SO_ACCEPTCON.
+  if (line.find(" 00010000 ") == std::string_view::npos) return std::nullopt;
   const std::size_t at = line.find(" @");
   if (at == std::string_view::npos) return std::nullopt;
   return line.substr(at + 2);

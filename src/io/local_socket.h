@@ -69,8 +69,8 @@ class LocalListener {
   Fd fd_;
 };
 
-/// All abstract names of this network namespace that begin with `prefix`, as /proc/net/unix tells:
-/// whose they are is not known. Empty where it cannot be read.
+/// All abstract names of this network namespace that begin with `prefix` and have a listener, as
+/// /proc/net/unix tells: whose they are is not known. Empty where it cannot be read.
 std::vector<std::string> local_names(std::string_view prefix);
 
 }  // namespace airdma::io

@@ -12,11 +12,12 @@ constexpr std::size_t kFixedBytes = offsetof(LocalMessageHeader, lengths);
 
 }  // namespace
 
-LocalMessageHeader::LocalMessageHeader(const rocev2::PacketOrigin& origin)
+LocalMessageHeader::LocalMessageHeader(const rocev2::PacketOrigin& origin, bool has_strayed)
     : traffic_class(origin.traffic_class),
       hop_limit(origin.hop_limit),
       recorded_in(trace_mark()),
       flow_label(origin.flow_label),
+      strayed(has_strayed),
       source(origin.source.bytes),
       destination(origin.destination.bytes) {}
 
@@ -38,6 +39,7 @@ std::optional<LocalMessage> LocalMessage::read(Bytes message) {
   result.origin.traffic_class = header.traffic_class;
   result.origin.hop_limit = header.hop_limit;
   result.origin.flow_label = header.flow_label;
+  result.strayed = header.strayed;
   Bytes rest = message.subspan(header.bytes());
   for (; result.count < header.packets; ++result.count) {
     const std::size_t bytes = header.lengths[result.count];

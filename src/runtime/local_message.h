@@ -26,11 +26,12 @@ struct LocalMessageHeader {
   std::uint8_t hop_limit = 0;
   std::uint64_t recorded_in = 0;  // the sender's trace_mark()
   std::uint32_t flow_label = 0;
+  bool strayed = false;  // came by UDP, to a process that passed it on
   std::array<std::uint8_t, 16> source{};
   std::array<std::uint8_t, 16> destination{};
   std::array<std::uint16_t, kMaxPackets> lengths;  // the first `packets` are sent
 
-  explicit LocalMessageHeader(const rocev2::PacketOrigin& origin);
+  explicit LocalMessageHeader(const rocev2::PacketOrigin& origin, bool has_strayed = false);
   /// There is room.
   void add(std::size_t packet_bytes) {
     lengths[packets++] = static_cast<std::uint16_t>(packet_bytes);
@@ -47,6 +48,7 @@ struct LocalMessageHeader {
 struct LocalMessage {
   rocev2::PacketOrigin origin;
   std::uint64_t recorded_in = 0;
+  bool strayed = false;
   std::array<Bytes, LocalMessageHeader::kMaxPackets> packets;
   std::size_t count = 0;
 

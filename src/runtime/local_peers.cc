@@ -20,7 +20,8 @@ constexpr std::byte kPad[4] = {};
 /// Some frames as one message.
 class Message {
  public:
-  explicit Message(const rocev2::PacketOrigin& origin) : header_(origin) {}
+  explicit Message(const rocev2::PacketOrigin& origin, bool strayed = false)
+      : header_(origin, strayed) {}
 
   /// Takes frames from the front, `most` at most, and fewer when they are long. How many.
   std::size_t fill(std::span<const Frame> frames, std::size_t most) {
@@ -146,7 +147,7 @@ void LocalPeers::forget(std::uint32_t block, const LocalPeer* peer) {
 }
 
 Result<SendOutcome> LocalPeers::send(const rocev2::PacketOrigin& origin, std::uint32_t block,
-                                     std::span<const Frame> frames) {
+                                     std::span<const Frame> frames, bool strayed) {
   std::size_t done = 0;
   std::size_t most = kMaxFrames;
   bool renewed = false;
@@ -156,7 +157,7 @@ Result<SendOutcome> LocalPeers::send(const rocev2::PacketOrigin& origin, std::ui
       if (peer.error().code == EACCES) return std::unexpected(peer.error());
       return SendOutcome{SendStatus::kUnreachable, frames.size()};
     }
-    Message message(origin);
+    Message message(origin, strayed);
     const std::size_t count = message.fill(frames.subspan(done), most);
     const auto status = (*peer)->send(message.pieces());
     if (status) {

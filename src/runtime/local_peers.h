@@ -30,9 +30,10 @@ class LocalPeers : public std::enable_shared_from_this<LocalPeers> {
  public:
   explicit LocalPeers(Progress& progress) : progress_(progress) {}
 
-  /// Sends frames for one block, kMaxFrames at most. EACCES: its owner is another user's process.
+  /// Sends frames for one block, kMaxFrames at most. `strayed`: they came here by UDP. EACCES: the
+  /// block's owner is another user's process.
   Result<SendOutcome> send(const rocev2::PacketOrigin& origin, std::uint32_t block,
-                           std::span<const Frame> frames);
+                           std::span<const Frame> frames, bool strayed = false);
   /// Calls at once (on the progress thread) when there is no such way.
   void call_when_writable(std::uint32_t block, std::weak_ptr<PacketSink> sink);
   /// Sends one frame to whoever listens at the name, by a connection of its own. Errors:

@@ -86,6 +86,7 @@ Inlet::Received LocalInlet::receive_once() {
     if (message->recorded_in != trace_mark()) {
       for (const Bytes packet : packets) trace_received(message->origin, 0, packet);
     }
+    if (message->strayed) state_.note_stray();
     state_.deliver_local(message->origin, packets);
   }
   return Received::kSome;
@@ -150,8 +151,9 @@ void RoceState::forward(std::uint32_t block, std::span<const Bytes> packets,
   std::ranges::transform(packets, frames.begin(), [](Bytes packet) {
     return Frame{.header = packet, .pieces = {}, .pad_bytes = 0, .bytes = packet.size()};
   });
-  [[maybe_unused]] const auto sent = peers_->send(origin, block, {frames.data(), packets.size()});
-  steering_->suspect_stray();
+  [[maybe_unused]] const auto sent =
+      peers_->send(origin, block, {frames.data(), packets.size()}, true);
+  note_stray();
 }
 
 void RoceState::deliver_local(const rocev2::PacketOrigin& origin, std::span<const Bytes> packets) {

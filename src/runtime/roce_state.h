@@ -64,6 +64,8 @@ class RoceState final : public SteeredSockets {
 
   // Delivery.
   void deliver_udp(bool v6, const io::UdpArrival& arrival);
+  /// A packet did not come to its process at once.
+  void note_stray() { steering_->suspect_stray(); }
   void deliver_local(const rocev2::PacketOrigin& origin, std::span<const Bytes> packets);
 
   // Management datagrams.

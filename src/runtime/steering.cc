@@ -18,6 +18,9 @@ namespace {
 constexpr Duration kPause = std::chrono::milliseconds(2);
 // When the own index could not be found, it is looked for a few times more, at growing distances.
 constexpr int kMostFailures = 8;
+// A process that ends closes its name and its sockets in an order that nobody promises, and
+// anything may come in between.
+constexpr int kLooksAfterAnEnd = 3;
 // How long a probe may take that another thread receives.
 constexpr Duration kProbeWait = std::chrono::milliseconds(2);
 constexpr int kMostRounds = 4;
@@ -128,13 +131,24 @@ void Steering::look() {
   accept_watchers();
   const bool lost =
       (sockets_.is_open(false) && !indices.v4) || (sockets_.is_open(true) && !indices.v6);
-  failures_ = lost ? failures_ + 1 : 0;
-  if (failures_ > 0 && failures_ < kMostFailures && !scheduled_.exchange(true)) {
-    progress_.set_deadline(timer_, Progress::now() + kPause * (1 << failures_));
-  }
+  look_again_later(lost);
   AIRDMA_LOG_DEBUG("steering: %zu blocks, index %d/%d, attached %d", last_.blocks.size(),
                    static_cast<int>(index_[0].load()), static_cast<int>(index_[1].load()),
                    attached);
+}
+
+void Steering::look_again_later(bool lost) {
+  failures_ = lost ? failures_ + 1 : 0;
+  int doublings = 0;
+  if (failures_ > 0 && failures_ < kMostFailures) {
+    doublings = failures_;
+  } else if (looks_left_ > 0) {
+    doublings = 2 * (kLooksAfterAnEnd - --looks_left_);
+  } else {
+    return;
+  }
+  if (scheduled_.exchange(true)) return;
+  progress_.set_deadline(timer_, Progress::now() + kPause * (1 << doublings));
 }
 
 // --- The others ---
@@ -169,6 +183,7 @@ void Steering::on_watch_ended(const std::string& name, const SteeringWatch* ende
     if (found == watches_.end() || found->second.get() != ended) return;
     found->second->end(progress_);
     watches_.erase(found);
+    looks_left_ = kLooksAfterAnEnd;
   }
   suspect();
 }

@@ -53,8 +53,8 @@ class Steering final : public Pollable, public std::enable_shared_from_this<Stee
 
   /// Something does not fit what was found: looks again soon, on the progress thread.
   void suspect();
-  /// The same because of a packet for another process. Not often, when looking changes nothing: of
-  /// a process that is stopped the index cannot be learned.
+  /// The same because of a packet that came to another process than its own, in both. Not often,
+  /// when looking changes nothing: of a process that is stopped the index cannot be learned.
   void suspect_stray();
   /// Looks now, on this thread.
   void check();
@@ -79,6 +79,7 @@ class Steering final : public Pollable, public std::enable_shared_from_this<Stee
   std::optional<std::uint32_t> probe(bool v6, std::size_t first, std::size_t last);
   void publish(const SteeringIndices& indices);
   void accept_watchers();
+  void look_again_later(bool lost);
   void on_watch_ended(const std::string& name, const SteeringWatch* ended);
 
   Progress& progress_;
@@ -95,8 +96,9 @@ class Steering final : public Pollable, public std::enable_shared_from_this<Stee
   std::array<std::atomic<std::uint32_t>, 2> found_;
   std::array<std::atomic<std::uint32_t>, 2> index_;
 
-  std::mutex mutex_;  // all below
-  int failures_ = 0;  // in a row
+  std::mutex mutex_;    // all below
+  int failures_ = 0;    // in a row
+  int looks_left_ = 0;  // after the end of another process
   SteeringTable last_;
   std::map<std::string, io::LocalListener> published_;
   std::vector<io::LocalConnection> watchers_;

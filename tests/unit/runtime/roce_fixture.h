@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/rocev2/attributes.h"
 #include "engine/rocev2/packet_batch.h"
 #include "runtime/roce_port.h"
 #include "wire/roce_packet.h"
