@@ -68,12 +68,8 @@ bool Inlet::poll() {
   if (received == Received::kEnd) on_end();
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (pending_.load(std::memory_order_relaxed)) drain();
-  // The thread may never poll again: what is left is not forgotten.
-  const bool some = received == Received::kSome;
-  if (some && !left_to_poller_.load(std::memory_order_relaxed)) {
-    progress_.serve_later(watch_.load());
-  }
-  return some;
+  // Of what is left epoll tells, now or when the socket is watched again.
+  return received == Received::kSome;
 }
 
 void Inlet::leave_to_poller() {
@@ -93,7 +89,7 @@ void BusyInlets::add(Inlet& inlet) {
   std::lock_guard lock(lock_);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   if (count == kMost || inlet.busy_.exchange(true, std::memory_order_relaxed)) return;
-  entries_[count] = {inlet.shared_from_this(), 0};
+  entries_[count] = inlet.shared_from_this();
   count_.store(count + 1, std::memory_order_relaxed);
 }
 
@@ -102,9 +98,9 @@ void BusyInlets::forget(const Inlet* inlet) {
   std::lock_guard lock(lock_);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    if (entries_[i].inlet.get() != inlet) continue;
-    last_reference = std::exchange(entries_[i].inlet, std::move(entries_[count - 1].inlet));
-    entries_[i].idle_polls = entries_[count - 1].idle_polls;
+    if (entries_[i].get() != inlet) continue;
+    last_reference = std::exchange(entries_[i], nullptr);
+    entries_[i].swap(entries_[count - 1]);
     count_.store(count - 1, std::memory_order_relaxed);
     last_reference->busy_.store(false, std::memory_order_relaxed);
     return;
@@ -113,22 +109,15 @@ void BusyInlets::forget(const Inlet* inlet) {
 
 std::shared_ptr<Inlet> BusyInlets::entry_at(std::size_t i) {
   std::lock_guard lock(lock_);
-  return i < count_.load(std::memory_order_relaxed) ? entries_[i].inlet : nullptr;
+  return i < count_.load(std::memory_order_relaxed) ? entries_[i] : nullptr;
 }
 
-void BusyInlets::settle(const std::shared_ptr<Inlet>& inlet, bool came) {
-  bool idle = false;
-  {
-    std::lock_guard lock(lock_);
-    for (Entry& entry : entries_) {
-      if (entry.inlet != inlet) continue;
-      entry.idle_polls = came ? 0 : entry.idle_polls + 1;
-      idle = entry.idle_polls > kIdlePolls;
-    }
-  }
-  if (!idle) return;
-  forget(inlet.get());
-  inlet->watch_again();
+void BusyInlets::settle(Inlet& inlet, bool came) {
+  inlet.idle_polls_ = came ? 0 : inlet.idle_polls_ + 1;
+  if (inlet.idle_polls_ <= kIdlePolls) return;
+  inlet.idle_polls_ = 0;
+  forget(&inlet);
+  inlet.watch_again();
 }
 
 bool BusyInlets::poll() {
@@ -140,7 +129,7 @@ bool BusyInlets::poll() {
     if (!inlet) break;
     inlet->leave_to_poller();
     const bool came = inlet->poll();
-    settle(inlet, came);
+    settle(*inlet, came);
     any = any || came;
   }
   return any;

@@ -57,6 +57,7 @@ class Inlet : public Pollable, public std::enable_shared_from_this<Inlet> {
   std::atomic<bool> polled_{false};
   std::atomic<bool> left_to_poller_{false};
   std::atomic<bool> busy_{false};  // among the BusyInlets
+  std::uint32_t idle_polls_ = 0;   // with their lock: so many in a row found nothing
 };
 
 /// The few sockets that something came from lately. Threads that poll ask each of them every time;
@@ -77,16 +78,12 @@ class BusyInlets {
  private:
   // So many polls in a row without anything: epoll may watch it again.
   static constexpr std::uint32_t kIdlePolls = 20000;
-  struct Entry {
-    std::shared_ptr<Inlet> inlet;
-    std::uint32_t idle_polls = 0;
-  };
   void add(Inlet& inlet);
   std::shared_ptr<Inlet> entry_at(std::size_t i);
-  void settle(const std::shared_ptr<Inlet>& inlet, bool came);
+  void settle(Inlet& inlet, bool came);  // with the poll lock
 
   SpinLock lock_;  // entries_
-  std::array<Entry, kMost> entries_;
+  std::array<std::shared_ptr<Inlet>, kMost> entries_;
   std::atomic<std::size_t> count_{0};
   SpinLock poll_lock_;
 };

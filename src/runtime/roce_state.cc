@@ -146,10 +146,10 @@ Status RoceState::steer(bool v6, std::span<const sock_filter> program) {
   return inlet(v6)->socket().steer(program);
 }
 
-void RoceState::send_probe(bool v6, Bytes datagram) {
+bool RoceState::send_probe(bool v6, Bytes datagram) {
   constexpr model::Gid kLoopbackV6{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
   const model::Gid loopback = v6 ? kLoopbackV6 : model::Gid::from_v4({127, 0, 0, 1});
-  sender(v6)->send_probe(address_of(loopback, 0), datagram);
+  return sender(v6)->send_probe(address_of(loopback, 0), datagram);
 }
 
 void RoceState::receive(bool v6) { inlet(v6)->drain(); }

@@ -81,7 +81,7 @@ class RoceState final : public SteeredSockets {
   std::vector<std::uint32_t> blocks() override { return sinks_.blocks(); }
   bool is_open(bool v6) override { return inlet(v6) != nullptr; }
   Status steer(bool v6, std::span<const sock_filter> program) override;
-  void send_probe(bool v6, Bytes datagram) override;
+  bool send_probe(bool v6, Bytes datagram) override;
   void receive(bool v6) override;
 
  private:

@@ -227,13 +227,15 @@ std::optional<std::uint32_t> Steering::find_index(bool v6, std::size_t members) 
 // The lowest index whose probe comes here is right: every lower one reached its own socket.
 std::optional<std::uint32_t> Steering::probe(bool v6, std::size_t first, std::size_t last) {
   found_[v6].store(kUnknown);
+  bool any = false;
   SteeringProbe probe{.sender = self_, .round = round_.fetch_add(1) + 1};
   for (std::size_t index = first; index < last; ++index) {
     probe.index = static_cast<std::uint16_t>(index);
     std::byte packet[SteeringProbe::kBytes];
     probe.write(packet);
-    sockets_.send_probe(v6, packet);
+    any = sockets_.send_probe(v6, packet) || any;
   }
+  if (!any) return std::nullopt;  // the loopback interface is down, or lacks an address
   const Time end = Progress::now() + kProbeWait;
   do {
     sockets_.receive(v6);

@@ -35,8 +35,8 @@ class SteeredSockets {
   virtual std::vector<std::uint32_t> blocks() = 0;
   virtual bool is_open(bool v6) = 0;
   virtual Status steer(bool v6, std::span<const sock_filter> program) = 0;
-  /// Sends a datagram to this host's port.
-  virtual void send_probe(bool v6, Bytes datagram) = 0;
+  /// Sends a datagram to this host's port. False when that cannot be done.
+  virtual bool send_probe(bool v6, Bytes datagram) = 0;
   /// Receives what has arrived.
   virtual void receive(bool v6) = 0;
 

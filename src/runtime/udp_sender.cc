@@ -206,12 +206,12 @@ SendOutcome UdpSender::send(const model::AddressVector& to, bool by_interface,
   return {SendStatus::kSent, done};
 }
 
-void UdpSender::send_probe(const io::Address& to, Bytes datagram) {
+bool UdpSender::send_probe(const io::Address& to, Bytes datagram) {
   io::Address source = io::Address::any(to.family(), 0);
   const io::UdpPath path({.source = source, .destination = to});
   iovec piece{const_cast<std::byte*>(datagram.data()), datagram.size()};
   const io::UdpMessage message{.pieces = {&piece, 1}, .segment_bytes = 0};
-  [[maybe_unused]] const auto sent = socket_.send(path, {&message, 1});
+  return socket_.send(path, {&message, 1}).has_value();
 }
 
 // The descriptor is watched only while somebody waits: a UDP socket reports room after every

@@ -32,8 +32,8 @@ class UdpSender final : public Pollable, public std::enable_shared_from_this<Udp
   /// routes say.
   SendOutcome send(const model::AddressVector& to, bool by_interface,
                    std::span<const Frame> frames);
-  /// One datagram that is no RoCEv2 packet, to the port on this host.
-  void send_probe(const io::Address& to, Bytes datagram);
+  /// One datagram that is no RoCEv2 packet. False when it was not sent.
+  bool send_probe(const io::Address& to, Bytes datagram);
   void call_when_writable(std::weak_ptr<PacketSink> sink);
   [[nodiscard]] std::uint16_t source_port() const { return socket_.port(); }
   /// Whether any path has taken segments so far, or none was tried.

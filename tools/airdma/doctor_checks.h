@@ -23,6 +23,12 @@ struct Check {
   Finding (*run)();
 };
 
+/// Of machine_checks(): whether the port of RoCEv2 can be had, whether packets get to the right one
+/// of the programs that share it, and whether many can be sent at once.
+[[nodiscard]] Finding check_roce_port();
+[[nodiscard]] Finding check_steering();
+[[nodiscard]] Finding check_segmentation();
+
 /// What the machine offers: kernel, network, limits.
 [[nodiscard]] std::span<const Check> machine_checks();
 /// airdma itself: its libraries, its devices, the programs it would run.

@@ -145,20 +145,6 @@ Finding check_abstract_sockets() {
   return {Verdict::kOk, "abstract unix sockets work"};
 }
 
-Finding check_roce_port() {
-  constexpr std::uint16_t kRocePort = 4791;
-  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const int on = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(kRocePort);
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-    return failed(Verdict::kWarn, "taken by somebody else (RoCEv2 needs it, iWARP does not)");
-  }
-  return {Verdict::kOk, "free (RoCEv2 needs it, iWARP does not)"};
-}
-
 Finding check_process_vm() {
   char from = 'x';
   char to = 0;
@@ -198,6 +184,8 @@ constexpr Check kChecks[] = {
     {"timers", check_epoll},
     {"unix sockets", check_abstract_sockets},
     {"UDP port 4791", check_roce_port},
+    {"UDP steering", check_steering},
+    {"UDP segmentation", check_segmentation},
     {"memory of other processes", check_process_vm},
     {"open files", check_descriptors},
     {"locked memory", check_locked_memory},
