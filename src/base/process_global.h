@@ -22,6 +22,9 @@ class ProcessGlobal {
   }
   /// The state, or null before first use (and in a child before its own first use).
   static T* peek() { return instance_.load(std::memory_order_acquire); }
+  /// In a fork() child: the parent's state as it was then; its locks may be held for ever. Else
+  /// null.
+  static const T* inherited() { return inherited_; }
 
  private:
   static T& create() {

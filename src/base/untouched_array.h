@@ -21,6 +21,9 @@ class UntouchedArray {
       : data_(count == 0 ? nullptr
                          : static_cast<T*>(::operator new(count * sizeof(T), kAlignment))),
         size_(count) {}
+  /// In memory of somebody else's, which is aligned for T and outlives the array.
+  UntouchedArray(std::size_t count, void* memory)
+      : data_(static_cast<T*>(memory), Free{.owned = false}), size_(count) {}
 
   [[nodiscard]] T* data() const { return data_.get(); }
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -29,7 +32,10 @@ class UntouchedArray {
  private:
   static constexpr std::align_val_t kAlignment{alignof(T) > 16 ? alignof(T) : 16};
   struct Free {
-    void operator()(T* data) const { ::operator delete(data, kAlignment); }
+    bool owned = true;
+    void operator()(T* data) const {
+      if (owned) ::operator delete(data, kAlignment);
+    }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t size_ = 0;

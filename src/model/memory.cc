@@ -150,6 +150,10 @@ std::expected<Pin, AccessFault> MemoryTable::pin(Stag key, PdId pd, std::uint64_
   if (addr < region->base || offset > region->length || length > region->length - offset) {
     return std::unexpected(AccessFault::kBounds);
   }
+  if (region->sink != nullptr) [[unlikely]] {
+    pin.data_ = (needed & kAccessLocalWrite) != 0 ? region->sink : region->start;
+    return pin;
+  }
   pin.data_ = region->start + offset;
   return pin;
 }

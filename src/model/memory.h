@@ -51,6 +51,9 @@ struct Region {
   std::atomic<std::uint32_t> key{0};   // 0 while not published, or not bound
   std::atomic<std::uint32_t> pins{0};  // accesses in progress
   std::uint32_t slot_key = 0;          // where the table has it; 0: nowhere
+  /// Of a null region, whose bytes are the same at every address: where writes go. Then `start` is
+  /// where reads come from, and both have room for the longest of accesses.
+  std::byte* sink = nullptr;
   RegionKind kind = RegionKind::kRegion;
   std::atomic<std::uint32_t> windows{0};  // of a region: bound to it
   // Of a window:

@@ -28,6 +28,12 @@ std::uint64_t read_clock(clockid_t clock) {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+CompletionRing make_ring(std::uint32_t capacity, bool timed, void* memory) {
+  capacity = std::max(capacity, 1u);
+  return memory != nullptr ? CompletionRing(capacity, timed, memory)
+                           : CompletionRing(capacity, timed);
+}
+
 CompletionTime time_now() { return {read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_REALTIME)}; }
 
 }  // namespace
@@ -115,7 +121,7 @@ CompletionQueue::CompletionQueue(std::uint32_t capacity, CompletionChannel* chan
     : channel_(channel),
       entry_(entry),
       options_(options),
-      ring_(std::max(capacity, 1u), options.timed) {
+      ring_(make_ring(capacity, options.timed, options.memory)) {
   if (channel_ != nullptr) channel_->enroll(this);
 }
 
@@ -128,9 +134,9 @@ std::uint32_t CompletionQueue::capacity() {
   return ring_.capacity();
 }
 
-Status CompletionQueue::resize(std::uint32_t capacity) {
+Status CompletionQueue::resize(std::uint32_t capacity, void* memory) {
   // The memory is got, and the old one given back, outside the lock.
-  CompletionRing ring(std::max(capacity, 1u), options_.timed);
+  CompletionRing ring = make_ring(capacity, options_.timed, memory);
   std::lock_guard lock(lock_);
   if (ring_.size() > ring.capacity()) return fail(EINVAL, "resize");
   ring.take_over(ring_);

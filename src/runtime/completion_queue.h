@@ -56,6 +56,8 @@ struct CompletionQueueOptions {
   /// The program promises that the queue is never overrun: a completion that finds no room takes
   /// the place of the oldest one, and nothing fails.
   bool ignores_overrun = false;
+  /// Where the entries are, if not in memory of the queue's own (CompletionRing::bytes_for).
+  void* memory = nullptr;
 };
 
 class CompletionQueue {
@@ -66,8 +68,10 @@ class CompletionQueue {
   ~CompletionQueue();
 
   [[nodiscard]] std::uint32_t capacity();
-  /// Keeps what is queued. EINVAL when that is more than `capacity`.
-  Status resize(std::uint32_t capacity);
+  [[nodiscard]] bool timed() const { return options_.timed; }
+  /// Keeps what is queued. EINVAL when that is more than `capacity`. `memory`: as at the beginning;
+  /// the former memory is free when this has succeeded.
+  Status resize(std::uint32_t capacity, void* memory = nullptr);
 
   // Producers (queue pairs).
   /// False when the queue was or is overrun: the completion is lost, and the first time

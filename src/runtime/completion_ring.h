@@ -32,6 +32,16 @@ class CompletionRing {
         mask_(slots_for(capacity) - 1),
         entries_(mask_ + 1),
         times_(timed ? mask_ + 1 : 0) {}
+  /// The same in memory of bytes_for() it, aligned as kAlignment, which outlives the ring.
+  CompletionRing(std::uint32_t capacity, bool timed, void* memory)
+      : capacity_(capacity), mask_(slots_for(capacity) - 1), entries_(mask_ + 1, memory) {
+    auto* behind = static_cast<Entry*>(memory) + mask_ + 1;
+    if (timed) times_ = UntouchedArray<CompletionTime>(mask_ + 1, behind);
+  }
+  static constexpr std::size_t kAlignment = 64;
+  [[nodiscard]] static std::size_t bytes_for(std::uint32_t capacity, bool timed) {
+    return slots_for(capacity) * (sizeof(Entry) + (timed ? sizeof(CompletionTime) : 0));
+  }
 
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }

@@ -89,14 +89,11 @@ bool mapped(std::string_view maps, std::uintptr_t start, std::uintptr_t end, boo
   return reached >= end;
 }
 
-}  // namespace
-
-Status check_range(const void* start_pointer, std::size_t bytes, bool write) {
-  const auto start = reinterpret_cast<std::uintptr_t>(start_pointer);
+Status check(std::uintptr_t start, std::size_t bytes, bool write, std::size_t most_resident) {
   if (bytes == 0) return {};
   if (start + bytes < start) return fail(EINVAL);
   int error = ENOSYS;
-  if (bytes <= kPopulateBytes) error = populate(start, bytes, write);
+  if (bytes <= most_resident) error = populate(start, bytes, write);
   if (error == 0) return {};
   // The file behind a mapping ends before the range does, or the page is lost.
   if (error == EFAULT || error == EHWPOISON) return fail(EFAULT, "madvise");
@@ -105,6 +102,16 @@ Status check_range(const void* start_pointer, std::size_t bytes, bool write) {
   if (maps.empty()) error = populate(start, bytes, write);
   if (maps.empty() ? error != 0 : !mapped(maps, start, start + bytes, write)) return fail(EFAULT);
   return {};
+}
+
+}  // namespace
+
+Status check_range(const void* start, std::size_t bytes, bool write) {
+  return check(reinterpret_cast<std::uintptr_t>(start), bytes, write, kPopulateBytes);
+}
+
+Status make_resident(const void* start, std::size_t bytes, bool write) {
+  return check(reinterpret_cast<std::uintptr_t>(start), bytes, write, ~std::size_t{0});
 }
 
 }  // namespace airdma::verbs

@@ -13,4 +13,7 @@ namespace airdma::verbs {
 /// faults out of the first transfers. Errors: EINVAL when the range wraps, EFAULT.
 Status check_range(const void* start, std::size_t bytes, bool write);
 
+/// The same, with the whole range made resident, however large, where its memory can be.
+Status make_resident(const void* start, std::size_t bytes, bool write);
+
 }  // namespace airdma::verbs

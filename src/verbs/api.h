@@ -6,8 +6,8 @@
 //
 // Rules for all of them: NULL, destroyed and foreign handles and NULL output pointers are
 // EINVAL, and so are a parent's handles in a fork() child (devices excepted: they belong to the
-// host); memory that cannot be had is ENOMEM; none of them crashes. Output parameters are written
-// on success only.
+// host; and with them query_device, query_device_ex and alloc_dm); memory that cannot be had is
+// ENOMEM; none of them crashes. Output parameters are written on success only.
 // What this release has no implementation of answers EOPNOTSUPP (unsupported.cc).
 //
 // Programs cancel threads (rping does, in its event loops). src/abi turns cancellation off during
@@ -108,23 +108,28 @@ Status rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, size_t length, in
 Status dereg_mr(ibv_mr* mr);
 /// Region whose reads give zeroes and whose writes vanish.
 Result<ibv_mr*> alloc_null_mr(ibv_pd* pd);
-/// Prefetch hint; `sg_list` has `num_sge` entries.
+/// Prefetch hint; `sg_list` has `num_sge` entries, all of regions on demand. The errors are those
+/// of ibv_advise_mr(3); nothing was prefetched when one entry is bad.
 Status advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* sg_list,
                  uint32_t num_sge);
 Result<ibv_mw*> alloc_mw(ibv_pd* pd, ibv_mw_type type);
 /// Posts the bind of a type 1 window. EINVAL for other types, EPERM when PDs differ.
 Status bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 Status dealloc_mw(ibv_mw* mw);
-/// Device memory.
+/// Device memory: of the host, max_dm_size bytes per device (ENOMEM above). EBUSY to free it while
+/// a region is over it. A region over it has offsets for addresses, and IBV_ACCESS_ZERO_BASED.
 Result<ibv_dm*> alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr);
 Status free_dm(ibv_dm* dm);
 Result<ibv_mr*> reg_dm_mr(ibv_pd* pd, ibv_dm* dm, uint64_t dm_offset, size_t length,
                           unsigned access);
-/// Thread domains and parent domains.
+/// Thread domains and parent domains. EBUSY to end what a parent domain is made of.
 Result<ibv_td*> alloc_td(ibv_context* context, ibv_td_init_attr* attr);
 Status dealloc_td(ibv_td* td);
 Result<ibv_pd*> alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
-/// Objects of another process by its command descriptor and handles.
+/// Contexts by a duplicate of their command descriptor, which is the new context's on success, and
+/// their objects by number. EOPNOTSUPP for a descriptor of another process, EINVAL for another
+/// file and for a number of no object. What ends an object ends all its handles; unimport ends one,
+/// but not the last one or one in use.
 Result<ibv_context*> import_device(int cmd_fd);
 Result<ibv_pd*> import_pd(ibv_context* context, uint32_t pd_handle);
 void unimport_pd(ibv_pd* pd);
@@ -143,8 +148,8 @@ Status destroy_comp_channel(ibv_comp_channel* channel);
 Result<ibv_cq*> create_cq(ibv_context* context, int cqe, void* cq_context,
                           ibv_comp_channel* channel, int comp_vector);
 /// The same with functions for ibv_start_poll and ibv_wc_read_*. EOPNOTSUPP for fields and flags
-/// that the device has not (VLAN, flow tag, tag matching), EINVAL for unknown attributes and for a
-/// parent domain, which none of its domains is.
+/// that the device has not (VLAN, flow tag, tag matching), EINVAL for unknown attributes and for
+/// what is no parent domain of the context. A parent domain's allocator gives the entries' memory.
 Result<ibv_cq_ex*> create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 /// At least `cqe` entries from now on. EINVAL below what it holds.
 Status resize_cq(ibv_cq* cq, int cqe);

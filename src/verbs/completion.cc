@@ -101,13 +101,24 @@ Status destroy_comp_channel(ibv_comp_channel* handle) {
   return {};
 }
 
-Result<Cq*> make_cq(ibv_context* context_handle, const CqRequest& request) {
-  if (find_object(context_handle) == nullptr) return fail(EINVAL);
-  if (request.cqe <= 0 || request.cqe > kMaxCompletions) return fail(EINVAL);
-  const int vector = request.comp_vector;
-  if (vector < 0 || vector >= context_handle->num_comp_vectors) return fail(EINVAL);
+namespace {
+
+/// Room for `capacity` entries in memory of the parent domain; nothing when there is none.
+Result<ProgramMemory> take_memory(const ibv_pd* parent_domain, std::uint32_t capacity, bool timed) {
+  if (parent_domain == nullptr) return ProgramMemory{};
+  if (find_object(parent_domain) == nullptr) return fail(EINVAL);
   State& all = state();
-  std::lock_guard lock(all.control);
+  std::unique_lock lock(all.control);
+  const Pd* pd = all.pds.find(parent_domain);
+  if (pd == nullptr || pd->base == nullptr) return fail(EINVAL);
+  const ProgramAllocator from = pd->memory;
+  lock.unlock();
+  return ProgramMemory::take(from, runtime::CompletionRing::bytes_for(capacity, timed),
+                             runtime::CompletionRing::kAlignment);
+}
+
+/// With `control` held.
+Result<Cq*> add_cq(State& all, ibv_context* context_handle, const CqRequest& request) {
   Context* context = all.contexts.find(context_handle);
   Channel* channel = nullptr;
   if (request.channel != nullptr) {
@@ -115,6 +126,12 @@ Result<Cq*> make_cq(ibv_context* context_handle, const CqRequest& request) {
     if (channel == nullptr || channel->pub.context != context_handle) return fail(EINVAL);
   }
   if (context == nullptr) return fail(EINVAL);
+  Pd* domain = all.pds.find(request.parent_domain);
+  if (request.parent_domain != nullptr) {
+    if (domain == nullptr || domain->base == nullptr || domain->context != context) {
+      return fail(EINVAL);
+    }
+  }
   DeviceUse& use = all.use_of(*context);
   if (use.cqs >= kMaxCompletionQueues) return fail(ENOMEM);
   Cq* cq = all.cqs.create();
@@ -130,9 +147,29 @@ Result<Cq*> make_cq(ibv_context* context_handle, const CqRequest& request) {
   cq->queue->set_overflow_handler(&on_overflow, cq);
   cq->context = context;
   cq->channel = channel;
+  cq->parent_domain = domain;
   if (channel != nullptr) ++channel->pub.refcnt;
+  if (domain != nullptr) ++domain->users;
   fill(*cq, all, request);
   ++use.cqs;
+  return cq;
+}
+
+}  // namespace
+
+Result<Cq*> make_cq(ibv_context* context_handle, CqRequest request) {
+  if (find_object(context_handle) == nullptr) return fail(EINVAL);
+  if (request.cqe <= 0 || request.cqe > kMaxCompletions) return fail(EINVAL);
+  const int vector = request.comp_vector;
+  if (vector < 0 || vector >= context_handle->num_comp_vectors) return fail(EINVAL);
+  auto memory = take_memory(request.parent_domain, static_cast<std::uint32_t>(request.cqe),
+                            request.options.timed);
+  if (!memory) return std::unexpected(memory.error());
+  request.options.memory = memory->data();
+  State& all = state();
+  std::lock_guard lock(all.control);
+  const auto cq = add_cq(all, context_handle, request);
+  if (cq) (*cq)->memory = std::move(*memory);
   return cq;
 }
 
@@ -148,13 +185,26 @@ Result<ibv_cq*> create_cq(ibv_context* context, int cqe, void* cq_context,
 Status resize_cq(ibv_cq* handle, int cqe) {
   if (find_object(handle) == nullptr) return fail(EINVAL);
   if (cqe <= 0 || cqe > kMaxCompletions) return fail(EINVAL);
+  const auto entries = static_cast<std::uint32_t>(cqe);
   State& all = state();
-  std::lock_guard lock(all.control);  // two at once would leave the number of one in `cqe`
+  std::unique_lock lock(all.control);
   Cq* cq = all.cqs.find(handle);
   if (cq == nullptr) return fail(EINVAL);
-  if (Status resized = cq->queue->resize(static_cast<std::uint32_t>(cqe)); !resized) return resized;
-  cq->pub.cqe = cqe;
-  return {};
+  const ibv_pd* domain = cq->parent_domain != nullptr ? &cq->parent_domain->pub : nullptr;
+  const bool timed = cq->queue->timed();
+  lock.unlock();
+  auto memory = take_memory(domain, entries, timed);
+  if (!memory) return std::unexpected(memory.error());
+  lock.lock();  // two at once would leave the number of one in `cqe`
+  cq = all.cqs.find(handle);
+  Status resized = fail(EINVAL);
+  if (cq != nullptr) resized = cq->queue->resize(entries, memory->data());
+  if (resized) {
+    cq->pub.cqe = cqe;
+    std::swap(cq->memory, *memory);
+  }
+  lock.unlock();  // what is not used any more goes back to the program
+  return resized;
 }
 
 void tear_down(Cq& cq, bool wait) {
@@ -169,11 +219,19 @@ void tear_down(Cq& cq, bool wait) {
   events.lock();
   if (wait) gate.acked.wait(events, [&] { return cq.settled(); });
   events.unlock();
-  std::lock_guard control(all.control);
+  std::unique_lock control(all.control);
   events.lock();
   if (cq.channel != nullptr) --cq.channel->pub.refcnt;
   --all.use_of(*cq.context).cqs;
+  Pd* domain = cq.parent_domain;
+  ProgramMemory memory = std::move(cq.memory);
   all.cqs.destroy(&cq);
+  events.unlock();
+  if (domain == nullptr) return;
+  control.unlock();
+  memory = {};  // given back while its domain is still there
+  control.lock();
+  --domain->users;
 }
 
 Status destroy_cq(ibv_cq* handle) {

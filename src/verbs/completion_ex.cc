@@ -117,8 +117,8 @@ Status check(const ibv_cq_init_attr_ex& attr, std::uint32_t flags) {
   if ((attr.comp_mask & ~kKnownAttributes) != 0) return fail(EINVAL);
   if ((attr.wc_flags & ~kKnownFields) != 0) return fail(EOPNOTSUPP);
   if ((flags & ~kKnownFlags) != 0) return fail(EOPNOTSUPP);
-  // A parent domain is wanted here, and no protection domain of this device is one.
-  if ((attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) return fail(EINVAL);
+  const bool with_domain = (attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  if (with_domain && attr.parent_domain == nullptr) return fail(EINVAL);
   return {};
 }
 
@@ -129,13 +129,15 @@ Result<ibv_cq_ex*> create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr)
   const bool with_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
   const std::uint32_t flags = with_flags ? attr->flags : 0;
   if (Status legal = check(*attr, flags); !legal) return std::unexpected(legal.error());
+  const bool with_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
   const auto cq = make_cq(
       context, {.cqe = to_int(attr->cqe),
                 .cq_context = attr->cq_context,
                 .channel = attr->channel,
                 .comp_vector = to_int(attr->comp_vector),
                 .options = {.timed = (attr->wc_flags & kTimeFlags) != 0,
-                            .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0}});
+                            .ignores_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0},
+                .parent_domain = with_domain ? attr->parent_domain : nullptr});
   if (!cq) return std::unexpected(cq.error());
   fill_functions((*cq)->ex);
   return &(*cq)->ex;

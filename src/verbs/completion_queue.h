@@ -16,9 +16,10 @@ struct CqRequest {
   ibv_comp_channel* channel = nullptr;  // may be null
   int comp_vector = 0;
   runtime::CompletionQueueOptions options{};
+  ibv_pd* parent_domain = nullptr;  // may be null
 };
 
-/// EINVAL for what is no size, channel or vector of the context.
-Result<Cq*> make_cq(ibv_context* context, const CqRequest& request);
+/// EINVAL for what is no size, channel, vector or parent domain of the context.
+Result<Cq*> make_cq(ibv_context* context, CqRequest request);
 
 }  // namespace airdma::verbs

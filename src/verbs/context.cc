@@ -7,8 +7,10 @@
 
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/open_context.h"
 #include "verbs/port_events.h"
 #include "verbs/raw_enum.h"
+#include "verbs/region.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -50,9 +52,12 @@ void end_objects(State& all, const ibv_context* context) {
   lock.lock();
   for (Channel* channel : objects_on(all.channels, context)) all.channels.destroy(channel);
   for (Pd* pd : objects_on(all.pds, context)) {
-    --all.use_of(*pd->context).pds;
-    all.pds.destroy(pd);
+    if (pd->base != nullptr) end_domain(all, *pd);
   }
+  for (Pd* pd : objects_on(all.pds, context)) end_domain(all, *pd);
+  for (Td* td : objects_on(all.tds, context)) all.tds.destroy(td);
+  for (Dm* dm : objects_on(all.dms, context)) all.dms.destroy(dm);
+  for (Counters* counters : objects_on(all.counters, context)) all.counters.destroy(counters);
 }
 
 /// Counts `event` as handed out. False when its object is gone or going: the event is dropped.
@@ -100,24 +105,32 @@ void acknowledge(const Handle* handle) {
 Result<ibv_context*> open_device(ibv_device* handle) {
   Device* device = find_device(handle);
   if (device == nullptr) return fail(EINVAL);
-  if (device->roce()) {
+  return open_context(*device, 0, open_command_file);
+}
+
+Result<ibv_context*> open_context(Device& device, std::uint64_t group,
+                                  const std::function<Result<io::Fd>()>& command) {
+  if (device.roce()) {
     if (Status watched = watch_ports(); !watched) return std::unexpected(watched.error());
   }
   auto events = AsyncEvents::create();
   if (!events) return std::unexpected(events.error());
-  auto command = io::EventCounter::create();
-  if (!command) return std::unexpected(command.error());
-
   State& all = state();
   std::lock_guard lock(all.control);
   Context* context = all.contexts.create();
   if (context == nullptr) return fail(ENOMEM);
-  context->device = device;
+  auto file = command();
+  if (!file) {
+    all.contexts.destroy(context);
+    return std::unexpected(file.error());
+  }
+  context->device = &device;
   context->events = std::move(*events);
-  context->command = std::move(*command);
+  context->command = std::move(*file);
+  context->group = group != 0 ? group : ++all.next_group;
   ibv_context& pub = context->pub.context;
-  pub.device = &device->pub;
-  pub.cmd_fd = context->command.fd();
+  pub.device = &device.pub;
+  pub.cmd_fd = context->command.get();
   pub.async_fd = context->events->fd();
   pub.num_comp_vectors = completion_vectors();
   pthread_mutex_init(&pub.mutex, nullptr);

@@ -8,6 +8,9 @@
 
 namespace airdma::verbs {
 
+/// No registered vendor: the second lowest bit of the first octet marks a local assignment.
+inline constexpr std::uint32_t kVendorId = 0x02a1d0;
+
 inline constexpr int kMaxQueuePairs = 1 << 14;
 inline constexpr int kMaxWorkRequests = 1 << 15;  // per queue of a queue pair
 inline constexpr int kMaxSges = 32;               // per work request, READs included
@@ -19,6 +22,9 @@ inline constexpr int kMaxSharedReceives = 1 << 15;  // per shared receive queue
 inline constexpr int kMaxRegions = 1 << 18;
 inline constexpr int kMaxWindows = 1 << 16;
 inline constexpr int kMaxProtectionDomains = 1 << 15;
+/// Device memory of a process, per device, in bytes.
+inline constexpr std::uint64_t kMaxDeviceMemory = std::uint64_t{60} << 20;
+inline constexpr std::uint32_t kMaxDeviceMemoryAlignment = 12;  // log2: a page
 /// READs outstanding per connection and direction (the MPA word has room for far more).
 inline constexpr int kMaxReads = 128;
 /// Bytes of one message, as verbs have it everywhere.

@@ -10,6 +10,9 @@
 #include "verbs/address_range.h"
 #include "verbs/api.h"
 #include "verbs/limits.h"
+#include "verbs/on_demand.h"
+#include "verbs/region.h"
+#include "verbs/shared_handles.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
@@ -17,16 +20,9 @@ namespace {
 
 constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 constexpr unsigned kRemoteChanges = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-
-/// The rights without optional bits, which a device may ignore.
-Result<unsigned> check_access(unsigned access) {
-  access &= ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
-  if ((access & ~kKnownAccess) != 0) return fail(EINVAL);
-  if ((access & kRemoteChanges) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EINVAL);
-  return access;
-}
 
 /// Publishes under a random key that is free.
 Status publish(State& all, model::Region& region) {
@@ -37,14 +33,17 @@ Status publish(State& all, model::Region& region) {
   }
 }
 
-struct Registration {
-  void* addr;
-  std::size_t length;
-  std::uint64_t base;  // what peers call the first byte
-  unsigned access;
-};
+}  // namespace
 
-Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wanted) {
+Result<unsigned> check_access(unsigned access) {
+  access &= ~unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+  if ((access & ~kKnownAccess) != 0) return fail(EINVAL);
+  if ((access & kRemoteChanges) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail(EINVAL);
+  return access;
+}
+
+Result<Mr*> add_region(ibv_pd* pd_handle, const Registration& wanted) {
+  State& all = state();
   std::lock_guard lock(all.control);
   Pd* pd = all.pds.find(pd_handle);
   if (pd == nullptr) return fail(EINVAL);
@@ -53,9 +52,10 @@ Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wa
   Mr* mr = all.mrs.create();
   if (mr == nullptr) return fail(ENOMEM);
   model::Region& region = *(mr->region = all.regions.take());
-  region.start = static_cast<std::byte*>(wanted.addr);
+  region.start = wanted.start;
   region.base = wanted.base;
   region.length = wanted.length;
+  region.sink = wanted.sink;
   region.pd = pd->id;
   region.access = wanted.access;
   if (Status published = publish(all, region); !published) {
@@ -66,6 +66,8 @@ Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wa
   ++use.regions;
   ++pd->users;
   mr->pd = pd;
+  mr->backing = wanted.backing;
+  mr->fixed = wanted.fixed;
   const std::uint32_t key = region.key.load(std::memory_order_relaxed);
   mr->pub = {.context = pd->pub.context,
              .pd = &pd->pub,
@@ -74,25 +76,33 @@ Result<ibv_mr*> add_region(State& all, ibv_pd* pd_handle, const Registration& wa
              .handle = ++all.next_handle,
              .lkey = key,
              .rkey = key};
-  return &mr->pub;
+  return mr;
 }
+
+namespace {
 
 Result<ibv_mr*> register_memory(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova,
                                 unsigned access) {
   if (find_object(pd) == nullptr) return fail(EINVAL);
   const auto rights = check_access(access);
   if (!rights) return std::unexpected(rights.error());
+  if (is_implicit(addr, length, *rights)) return register_everything(pd, iova, *rights);
   // Devices map pages: both addresses have the same offset in theirs.
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   if ((reinterpret_cast<std::uintptr_t>(addr) ^ iova) % page != 0) return fail(EINVAL);
   if (iova + length < iova) return fail(EINVAL);
-  const bool write = (*rights & IBV_ACCESS_LOCAL_WRITE) != 0;
-  if (Status usable = check_range(addr, length, write); !usable) {
+  if (Status usable = check_memory(addr, length, *rights); !usable) {
     return std::unexpected(usable.error());
   }
   io::watch_faults();
   const bool zero_based = (*rights & IBV_ACCESS_ZERO_BASED) != 0;
-  return add_region(state(), pd, {addr, length, zero_based ? 0 : iova, *rights});
+  const auto mr = add_region(pd, {.start = static_cast<std::byte*>(addr),
+                                  .length = length,
+                                  .base = zero_based ? 0 : iova,
+                                  .access = *rights,
+                                  .addr = addr});
+  if (!mr) return std::unexpected(mr.error());
+  return &(*mr)->pub;
 }
 
 }  // namespace
@@ -114,15 +124,24 @@ Result<ibv_pd*> alloc_pd(ibv_context* handle) {
   return &pd->pub;
 }
 
+void end_domain(State& all, Pd& pd) {
+  if (pd.base != nullptr) --pd.base->users;
+  if (pd.td != nullptr) --pd.td->users;
+  --all.use_of(*pd.context).pds;
+  all.pds.destroy(&pd);
+}
+
 Status dealloc_pd(ibv_pd* handle) {
   if (find_object(handle) == nullptr) return fail(EINVAL);
   State& all = state();
   std::lock_guard lock(all.control);
   Pd* pd = all.pds.find(handle);
   if (pd == nullptr) return fail(EINVAL);
-  if (pd->users != 0) return fail(EBUSY);
-  --all.use_of(*pd->context).pds;
-  all.pds.destroy(pd);
+  const auto handles = shared_handles(all, *pd);
+  for (const Pd* each : handles) {
+    if (each->users != 0) return fail(EBUSY);
+  }
+  for (Pd* each : handles) end_domain(all, *each);
   return {};
 }
 
@@ -148,7 +167,7 @@ bool quiesce(Mr& mr, std::unique_lock<std::mutex>& control, bool even_with_windo
   model::Region& region = *mr.region;
   const auto busy = [&] { return !even_with_windows && region.windows.load() != 0; };
   if (busy()) return false;
-  mr.closing = true;
+  for (Mr* each : shared_handles(state(), mr)) each->closing = true;
   model::MemoryTable::hide(region);
   control.unlock();
   // An access holds its pin for one copy or one system call.
@@ -156,7 +175,7 @@ bool quiesce(Mr& mr, std::unique_lock<std::mutex>& control, bool even_with_windo
   control.lock();
   if (!busy()) return true;
   model::MemoryTable::show(region);  // a window was bound meanwhile
-  mr.closing = false;
+  for (Mr* each : shared_handles(state(), mr)) each->closing = false;
   return false;
 }
 
@@ -164,16 +183,21 @@ void end_region(State& all, Mr& mr) {
   all.memory.retract(*mr.region);
   all.regions.give_back(mr.region);
   --all.use_of(*mr.pd->context).regions;
-  --mr.pd->users;
-  all.mrs.destroy(&mr);
+  for (Mr* each : shared_handles(all, mr)) end_handle(all, *each);
 }
 
 }  // namespace
+
+void end_handle(State& all, Mr& mr) {
+  --mr.pd->users;
+  all.mrs.destroy(&mr);
+}
 
 void tear_down(Mr& mr) {
   State& all = state();
   std::unique_lock lock(all.control);
   if (mr.closing) return;
+  if (shared_handles(all, mr).size() > 1) return end_handle(all, mr);
   quiesce(mr, lock, true);
   end_region(all, mr);
 }
@@ -205,6 +229,7 @@ Result<Change> wanted_change(const Mr& mr, int flags, void* addr, std::size_t le
   constexpr int kKnown =
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   if (flags == 0 || (flags & ~kKnown) != 0) return fail(EINVAL);
+  if (mr.fixed || mr.shared) return fail(EINVAL);
   Change change{flags, mr.pub.addr, mr.pub.length, mr.region->access};
   if (change.has(IBV_REREG_MR_CHANGE_TRANSLATION)) {
     if (addr == nullptr || length == 0) return fail(EINVAL);
@@ -259,8 +284,9 @@ Status rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd_handle, void* addr, size_t
     pd = all.pds.find(pd_handle);
     if (pd == nullptr || pd->pub.context != mr->pub.context) return fail(EINVAL);
   }
-  const bool write = (change->rights & IBV_ACCESS_LOCAL_WRITE) != 0;
-  if (Status usable = check_range(change->addr, change->length, write); !usable) return usable;
+  if (Status usable = check_memory(change->addr, change->length, change->rights); !usable) {
+    return usable;
+  }
   if (pd != nullptr) ++pd->users;  // it must outlast the wait
   const bool quiet = quiesce(*mr, lock);
   if (pd != nullptr) --pd->users;

@@ -19,7 +19,8 @@ using model::QpState;
 constexpr unsigned kPeerRights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kKnownRights =
-    kPeerRights | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+    kPeerRights | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
+    unsigned{IBV_ACCESS_OPTIONAL_RANGE};
 constexpr std::uint32_t k24Bits = 0xffffff;
 constexpr std::uint8_t k5Bits = 31;
 constexpr std::uint8_t k3Bits = 7;

@@ -12,13 +12,12 @@
 #include "verbs/api.h"
 #include "verbs/gid_table.h"
 #include "verbs/limits.h"
+#include "verbs/on_demand.h"
 #include "verbs/state.h"
 
 namespace airdma::verbs {
 namespace {
 
-// No registered vendor: the second lowest bit of the first octet marks a local assignment.
-constexpr std::uint32_t kVendorId = 0x02a1d0;
 constexpr std::uint32_t kVendorPart = 1;
 constexpr std::uint32_t kPortCapabilities = 1u << 16 | 1u << 19;  // connection management
 constexpr std::uint32_t kRocePortCapabilities = 1u << 16;
@@ -121,25 +120,27 @@ ibv_port_attr port_attributes(const Device& device) {
 }  // namespace
 
 Status query_device(ibv_context* handle, ibv_device_attr* attr) {
-  const Context* context = find_object(handle);
-  if (context == nullptr || attr == nullptr) return fail(EINVAL);
-  fill(*attr, *context->device);
+  const Device* device = device_of(handle);
+  if (device == nullptr || attr == nullptr) return fail(EINVAL);
+  fill(*attr, *device);
   return {};
 }
 
 Status query_device_ex(ibv_context* handle, const ibv_query_device_ex_input* input,
                        ibv_device_attr_ex* attr, size_t attr_bytes) {
-  const Context* context = find_object(handle);
-  if (context == nullptr || attr == nullptr) return fail(EINVAL);
+  const Device* device = device_of(handle);
+  if (device == nullptr || attr == nullptr) return fail(EINVAL);
   if (input != nullptr && input->comp_mask != 0) return fail(EINVAL);
   if (attr_bytes < sizeof attr->orig_attr) return fail(EINVAL);
   ibv_device_attr_ex full{};
-  fill(full.orig_attr, *context->device);
+  fill(full.orig_attr, *device);
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
   full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
   // Its clock is the host's CLOCK_MONOTONIC, counted in nanoseconds.
   full.completion_timestamp_mask = ~std::uint64_t{0};
   full.hca_core_clock = kClockKilohertz;
+  full.max_dm_size = kMaxDeviceMemory;
+  fill_on_demand(full, *device);
   std::memset(static_cast<void*>(attr), 0, attr_bytes);
   std::memcpy(static_cast<void*>(attr), &full, std::min(attr_bytes, sizeof full));
   return {};

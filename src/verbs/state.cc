@@ -16,7 +16,15 @@ model::Region* RegionStore::take() {
   }
   model::Region* region = free_.back();
   free_.pop_back();
+  region->sink = nullptr;
   return region;
+}
+
+const Device* device_of(const ibv_context* handle) {
+  if (const Context* context = find_object(handle)) return context->device;
+  const State* inherited = ProcessGlobal<State>::inherited();
+  const Context* context = inherited != nullptr ? inherited->contexts.find(handle) : nullptr;
+  return context != nullptr ? context->device : nullptr;
 }
 
 Result<std::uint32_t> RandomBits::take() {

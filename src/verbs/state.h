@@ -37,6 +37,7 @@
 #include "runtime/xrc_domain.h"
 #include "verbs/async_events.h"
 #include "verbs/device.h"
+#include "verbs/program_memory.h"
 
 namespace airdma::verbs {
 
@@ -44,24 +45,66 @@ struct Context {
   verbs_context pub{};
   Device* device = nullptr;
   std::shared_ptr<AsyncEvents> events;
-  io::EventCounter command;  // behind cmd_fd, which programs expect to be open
+  io::Fd command;           // cmd_fd: says which context it is to import_device()
+  std::uint64_t group = 0;  // of a context and those imported by its cmd_fd: they share handles
 
   ibv_context* handle() { return &pub.context; }
+};
+
+struct Td {
+  ibv_td pub{};
+  std::uint32_t users = 0;  // parent domains
+
+  ibv_td* handle() { return &pub; }
 };
 
 struct Pd {
   ibv_pd pub{};
   Context* context = nullptr;
   PdId id;
-  std::uint32_t users = 0;  // regions, windows, queue pairs, shared receive queues
+  std::uint32_t users = 0;  // regions, windows, queue pairs, shared receive queues, parent domains
+  bool shared = false;      // it was imported: others with the same pub.handle are the same domain
+  // Of a parent domain:
+  Pd* base = nullptr;  // what it extends
+  Td* td = nullptr;    // may be null
+  ProgramAllocator memory;
 
   ibv_pd* handle() { return &pub; }
+};
+
+/// Device memory is the host's. It lives as long as a handle to it or a region over it.
+struct DeviceMemory {
+  std::byte* start = nullptr;
+  std::size_t bytes = 0;
+  std::atomic<std::uint32_t> regions{0};
+
+  DeviceMemory() = default;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory();
+};
+
+struct Dm {
+  ibv_dm pub{};
+  const Device* device = nullptr;
+  std::shared_ptr<DeviceMemory> memory;  // imported handles have the same
+
+  ibv_dm* handle() { return &pub; }
+};
+
+struct Counters {
+  ibv_counters pub{};
+
+  ibv_counters* handle() { return &pub; }
 };
 
 struct Mr {
   ibv_mr pub{};
   Pd* pd = nullptr;
   model::Region* region = nullptr;
+  std::shared_ptr<void> backing;  // what its memory belongs to, if that is not the program
+  bool fixed = false;             // rereg_mr() cannot change it
+  bool shared = false;            // it was imported: others have the same region
   bool closing = false;
 
   ibv_mr* handle() { return &pub; }
@@ -127,6 +170,8 @@ struct Cq {
   runtime::CompletionTime current_time;
   Context* context = nullptr;
   Channel* channel = nullptr;
+  Pd* parent_domain = nullptr;  // or null
+  ProgramMemory memory;         // of the queue's entries, if it is the parent domain's
   std::unique_ptr<runtime::CompletionQueue> queue;
   std::uint32_t users = 0;  // queue pairs, one for each role
   // Under the object's gate:
@@ -327,6 +372,9 @@ struct State {
   std::mutex control;
   ObjectPool<Context> contexts;
   ObjectPool<Pd> pds;
+  ObjectPool<Td> tds;
+  ObjectPool<Dm> dms;
+  ObjectPool<Counters> counters;
   ObjectPool<Mr> mrs;
   ObjectPool<Mw> mws;
   ObjectPool<Channel> channels;
@@ -348,6 +396,7 @@ struct State {
   RandomBits random;
   std::uint32_t next_handle = 0;
   std::uint32_t next_pd = 0;
+  std::uint64_t next_group = 0;
   std::array<EventGate, 16> gates;
 
   DeviceUse& use_of(const Context& context) { return uses[context.device]; }
@@ -357,6 +406,9 @@ struct State {
 
   ObjectPool<Context>& pool(const ibv_context*) { return contexts; }
   ObjectPool<Pd>& pool(const ibv_pd*) { return pds; }
+  ObjectPool<Td>& pool(const ibv_td*) { return tds; }
+  ObjectPool<Dm>& pool(const ibv_dm*) { return dms; }
+  ObjectPool<Counters>& pool(const ibv_counters*) { return counters; }
   ObjectPool<Mr>& pool(const ibv_mr*) { return mrs; }
   ObjectPool<Mw>& pool(const ibv_mw*) { return mws; }
   ObjectPool<Channel>& pool(const ibv_comp_channel*) { return channels; }
@@ -375,6 +427,11 @@ auto find_object(const Handle* handle) -> decltype(state().pool(handle).find(han
   State* current = ProcessGlobal<State>::peek();
   return current != nullptr ? current->pool(handle).find(handle) : nullptr;
 }
+
+/// The device of a context, one of the parent's included: in a fork() child the questions and the
+/// memory that take no more than a device work on it, as programs expect that divide a device's
+/// memory among their processes. Null for what is no context.
+const Device* device_of(const ibv_context* handle);
 
 // Ends of objects. Called without `control`. `wait`: until events are acknowledged (a context that
 // is closed with objects alive does not wait, as nobody may be left to acknowledge).

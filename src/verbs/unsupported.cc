@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What this release has no implementation of, answered as by a device without the feature:
-//   memory       reg_dmabuf_mr alloc_null_mr advise_mr, device memory (alloc_dm free_dm
-//                reg_dm_mr), thread and parent domains (alloc_td dealloc_td
-//                alloc_parent_domain), import_* unimport_*
 //   completion   modify_cq
-//   queue pairs  modify_qp_rate_limit query_qp_data_in_order
-//                set_ece query_ece
+//   queue pairs  modify_qp_rate_limit
 //   queues       post_srq_ops, *_wq *_rwq_ind_table
 //   addresses    resolve_eth_l2_from_gid
-//   steering     *_flow *_flow_action* *_counters attach_counters_point_flow
+//   steering     *_flow *_flow_action*
 // Whoever implements one moves its definition out of this file. Each takes anything, handles
 // that are none included, because no handle of its kind can exist.
 #include <errno.h>
@@ -22,31 +18,6 @@ std::unexpected<Error> unsupported() { return fail(EOPNOTSUPP); }
 
 }  // namespace
 
-// Memory.
-
-Result<ibv_mr*> reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
-  return unsupported();
-}
-Result<ibv_mr*> alloc_null_mr(ibv_pd*) { return unsupported(); }
-Status advise_mr(ibv_pd*, ibv_advise_mr_advice, uint32_t, ibv_sge*, uint32_t) {
-  return unsupported();
-}
-Result<ibv_dm*> alloc_dm(ibv_context*, ibv_alloc_dm_attr*) { return unsupported(); }
-Status free_dm(ibv_dm*) { return unsupported(); }
-Result<ibv_mr*> reg_dm_mr(ibv_pd*, ibv_dm*, uint64_t, size_t, unsigned) { return unsupported(); }
-Result<ibv_td*> alloc_td(ibv_context*, ibv_td_init_attr*) { return unsupported(); }
-Status dealloc_td(ibv_td*) { return unsupported(); }
-Result<ibv_pd*> alloc_parent_domain(ibv_context*, ibv_parent_domain_init_attr*) {
-  return unsupported();
-}
-Result<ibv_context*> import_device(int) { return unsupported(); }
-Result<ibv_pd*> import_pd(ibv_context*, uint32_t) { return unsupported(); }
-void unimport_pd(ibv_pd*) {}
-Result<ibv_mr*> import_mr(ibv_pd*, uint32_t) { return unsupported(); }
-void unimport_mr(ibv_mr*) {}
-Result<ibv_dm*> import_dm(ibv_context*, uint32_t) { return unsupported(); }
-void unimport_dm(ibv_dm*) {}
-
 // Completion.
 
 Status modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return unsupported(); }
@@ -54,9 +25,6 @@ Status modify_cq(ibv_cq*, ibv_modify_cq_attr*) { return unsupported(); }
 // Queue pairs.
 
 Status modify_qp_rate_limit(ibv_qp*, ibv_qp_rate_limit_attr*) { return unsupported(); }
-bool query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) noexcept { return false; }
-Status set_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
-Status query_ece(ibv_qp*, ibv_ece*) { return unsupported(); }
 
 // Of shared receive queues what is tag matching; work queues.
 
@@ -78,7 +46,7 @@ Status resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*) 
   return unsupported();
 }
 
-// Flow steering and counters.
+// Flow steering.
 
 Result<ibv_flow*> create_flow(ibv_qp*, ibv_flow_attr*) { return unsupported(); }
 Status destroy_flow(ibv_flow*) { return unsupported(); }
@@ -87,13 +55,5 @@ Result<ibv_flow_action*> create_flow_action_esp(ibv_context*, ibv_flow_action_es
 }
 Status modify_flow_action_esp(ibv_flow_action*, ibv_flow_action_esp_attr*) { return unsupported(); }
 Status destroy_flow_action(ibv_flow_action*) { return unsupported(); }
-Result<ibv_counters*> create_counters(ibv_context*, ibv_counters_init_attr*) {
-  return unsupported();
-}
-Status destroy_counters(ibv_counters*) { return unsupported(); }
-Status attach_counters_point_flow(ibv_counters*, ibv_counter_attach_attr*, ibv_flow*) {
-  return unsupported();
-}
-Status read_counters(ibv_counters*, uint64_t*, uint32_t, uint32_t) { return unsupported(); }
 
 }  // namespace airdma::verbs

@@ -45,7 +45,7 @@ TEST_F(MemoryTest, OptionalBitsAreIgnoredAndUnknownOnesRefused) {
   for (unsigned bit = 20; bit <= 29; ++bit) {
     EXPECT_EQ(try_register(buffer_, 64, 1u << bit | 1), 0) << bit;
   }
-  for (const unsigned bit : {6u, 8u, 15u, 19u, 30u, 31u}) {
+  for (const unsigned bit : {8u, 15u, 19u, 30u, 31u}) {
     EXPECT_EQ(try_register(buffer_, 64, 1u << bit | 1), EINVAL) << bit;
   }
   EXPECT_EQ(try_register(buffer_, 64, IBV_ACCESS_HUGETLB | 1), 0);
