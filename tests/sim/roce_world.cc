@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr std::size_t kSourceBytes = std::size_t{256} * 1024;
+constexpr std::size_t kSourceBytes = std::size_t{128} * 1024;
 constexpr std::uint64_t kSourceBase = 0x100000;
 constexpr std::uint64_t kSinkBase = 0x7f0000000000;
 constexpr Stag kSourceKey{0x1111};
@@ -88,7 +88,7 @@ RoceWorld::RoceWorld(std::uint64_t seed, Trouble trouble, QpType type)
       type_(type),
       max_message_(random_.one_in(16) ? 100000u : random_.pick({64u, 700u, 5000u})),
       posts_left_(random_.between(1, 60)),
-      sink_bytes_(max_message_ > 5000 ? std::size_t{2} << 20 : std::size_t{256} << 10) {
+      sink_bytes_(max_message_ > 5000 ? std::size_t{2} << 20 : std::size_t{160} << 10) {
   for (std::size_t i = 0; i < 2; ++i) {
     players_[i] =
         std::make_unique<Player>(random_, static_cast<std::uint8_t>(i + 1), type, sink_bytes_);
