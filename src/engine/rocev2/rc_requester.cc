@@ -89,6 +89,9 @@ void RcRequester::skip_local() {
 
 void RcRequester::on_response(const RocePacket& packet, Time now) {
   const std::uint64_t sequence = extend(packet.psn, una_);
+  if (running_ && sequence + 1 == una_ && packet.info->operation == Operation::kAcknowledge) {
+    hear_from_peer(now);
+  }
   // Peer: an answer to what was answered before, or never asked.
   if (!running_ || sequence < una_ || sequence >= high_ || fault_at_once()) {
     ++shared_.stats.dropped;
@@ -110,6 +113,13 @@ void RcRequester::on_response(const RocePacket& packet, Time now) {
     case Operation::kCongestionNotification:
       break;
   }
+}
+
+/// The peer has nothing new to say but that it is there: it is still busy with what was repeated. The
+/// retry counter is for peers that say nothing.
+void RcRequester::hear_from_peer(Time now) {
+  retries_left_ = shared_.attributes.retry_count;
+  progress_at_ = now;
 }
 
 void RcRequester::on_acknowledge(const RocePacket& packet, std::uint64_t sequence, Time now) {
@@ -172,9 +182,22 @@ bool RcRequester::acknowledge(std::uint64_t up_to, Time now) {
   return false;
 }
 
+/// Packets were acknowledged that have not been repeated yet: they had arrived, and what was taken
+/// for a loss was most likely a peer that takes longer than we thought (as RFC 5682 tells the two
+/// apart for TCP). So we learn patience, and the window stays small: what else is repeated may be on
+/// its way as well.
+void RcRequester::meet_late_answer(std::uint64_t una, Time now) {
+  if (probes_ > 0) round_trip_.sample(now - progress_at_);
+  seek(una);
+}
+
 void RcRequester::advance(std::uint64_t una, Time now) {
   if (una == una_) return;
-  window_.on_progress(una - una_, window_limited_);
+  if (next_ < una) {
+    meet_late_answer(una, now);
+  } else {
+    window_.on_progress(una - una_, window_limited_);
+  }
   una_ = una;
   if (measured_ && *measured_ < una_) {
     round_trip_.sample(now - measured_at_);
@@ -188,7 +211,6 @@ void RcRequester::advance(std::uint64_t una, Time now) {
   probes_ = 0;
   stalled_ = false;
   while (!parts_.empty() && parts_.front().end <= una_) parts_.pop();
-  if (next_ < una_) seek(una_);  // what was to be repeated has arrived
   complete();
 }
 

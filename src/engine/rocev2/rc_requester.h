@@ -105,6 +105,7 @@ class RcRequester {
   void seek(std::uint64_t sequence);
   [[nodiscard]] std::uint64_t find(std::uint64_t sequence);
   void skip_local();
+  void hear_from_peer(Time now);
   void on_acknowledge(const wire::RocePacket& packet, std::uint64_t sequence, Time now);
   void on_nak(std::uint8_t code, std::uint64_t sequence, Time now);
   void on_rnr_nak(std::uint8_t timer, Time now);
@@ -112,6 +113,7 @@ class RcRequester {
   void on_atomic_response(const wire::RocePacket& packet, std::uint64_t sequence, Time now);
   [[nodiscard]] bool reach_response(std::uint64_t sequence, Time now);
   [[nodiscard]] bool acknowledge(std::uint64_t up_to, Time now);
+  void meet_late_answer(std::uint64_t una, Time now);
   void advance(std::uint64_t una, Time now);
   void recover(Time now);
   void blame(std::uint64_t position, Violation violation);

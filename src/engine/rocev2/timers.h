@@ -21,13 +21,18 @@ namespace airdma::rocev2 {
   return std::chrono::microseconds(10) * kDelays[code & 31];
 }
 
-/// Transport timer (9.7.6.1.3): 4.096 us * 2^code; 0 is no timer.
-/// Limit: codes below 11 wait as long as 11, 8.4 ms. A peer in software can be off its processor
-/// for longer than they say, and what the timer brings is worse than a delay: the end.
+/// Transport timer (9.7.6.1.3): 4.096 us * 2^code, or up to four times that, as the standard lets us
+/// choose; 0 is no timer. A peer in software is off its processor for longer than short timers say,
+/// and what the timer brings is worse than a delay: the end. So short ones are drawn out, to half a
+/// second at most.
+/// Limit: codes below 11 wait as long as 11, 34 ms.
 [[nodiscard]] constexpr std::optional<Duration> ack_timeout(std::uint8_t code) {
   if (code == 0) return std::nullopt;
   constexpr std::uint8_t kLeast = 11;
-  return std::chrono::nanoseconds(4096) * (std::int64_t{1} << std::max<int>(code & 31, kLeast));
+  constexpr Duration kLongEnough = std::chrono::milliseconds(500);
+  const Duration named =
+      std::chrono::nanoseconds(4096) * (std::int64_t{1} << std::max<int>(code & 31, kLeast));
+  return std::max(named, std::min(4 * named, kLongEnough));
 }
 
 /// Smoothed round trip time, as TCP computes it (RFC 6298).

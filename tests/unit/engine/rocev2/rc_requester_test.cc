@@ -279,6 +279,43 @@ TEST(RcRequester, AsksAgainLongBeforeTheTimer) {
   EXPECT_EQ(r.side.endpoint.stats().timeouts, 0u);
 }
 
+TEST(RcRequester, APeerThatAnswersIsNotSilent) {
+  QpAttributes attributes = sim::usual_attributes();
+  attributes.retry_count = 1;
+  Requester r(attributes);
+  r.write(1, 8);
+  EXPECT_THAT(r.psns(), ElementsAre(10));
+  r.ack(10);
+  r.write(2, 8);
+  const Duration timeout = *ack_timeout(attributes.timeout);
+  for (int i = 0; i < 10; ++i) {
+    (void)r.psns();
+    r.pass(timeout * 9 / 10);
+    r.ack(10);  // to one of the packets that were sent again
+  }
+  EXPECT_EQ(r.side.endpoint.state(), QpState::kRts);
+  r.pass(timeout);
+  r.pass(timeout);
+  EXPECT_THAT(statuses(r.side), ElementsAre(WcStatus::kSuccess, WcStatus::kRetryExceeded));
+}
+
+TEST(RcRequester, LearnsFromAnswersThatWereLate) {
+  QpAttributes attributes = sim::usual_attributes();
+  attributes.timeout = 18;  // 1 s
+  Requester r(attributes);
+  r.write(1, 40 * kMtu);
+  EXPECT_EQ(r.psns().size(), 40u);
+  r.pass(*r.side.endpoint.next_deadline() - r.now);
+  EXPECT_THAT(r.psns(), ElementsAre(10, 11, 12, 13, 14, 15, 16, 17));
+  r.now = Time{} + milliseconds(150);
+  r.ack(39);  // of 22 that were not sent again
+  EXPECT_THAT(r.psns(), ElementsAre(40, 41, 42, 43, 44, 45, 46, 47));
+  r.ack(49);
+  r.write(2, 8);
+  EXPECT_THAT(r.psns(), ElementsAre(50));
+  EXPECT_GE(*r.side.endpoint.next_deadline(), r.now + milliseconds(150));
+}
+
 TEST(RcRequester, RefusalsBecomeStatuses) {
   const std::pair<NakCode, WcStatus> kCodes[] = {
       {NakCode::kInvalidRequest, WcStatus::kRemoteInvalidRequest},
