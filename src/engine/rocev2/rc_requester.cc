@@ -115,8 +115,8 @@ void RcRequester::on_response(const RocePacket& packet, Time now) {
   }
 }
 
-/// The peer has nothing new to say but that it is there: it is still busy with what was repeated. The
-/// retry counter is for peers that say nothing.
+/// The peer has nothing new to say but that it is there: it is still busy with what was repeated.
+/// The retry counter is for peers that say nothing.
 void RcRequester::hear_from_peer(Time now) {
   retries_left_ = shared_.attributes.retry_count;
   progress_at_ = now;
@@ -184,8 +184,8 @@ bool RcRequester::acknowledge(std::uint64_t up_to, Time now) {
 
 /// Packets were acknowledged that have not been repeated yet: they had arrived, and what was taken
 /// for a loss was most likely a peer that takes longer than we thought (as RFC 5682 tells the two
-/// apart for TCP). So we learn patience, and the window stays small: what else is repeated may be on
-/// its way as well.
+/// apart for TCP). So we learn patience, and the window stays small: what else is repeated may be
+/// on its way as well.
 void RcRequester::meet_late_answer(std::uint64_t una, Time now) {
   if (probes_ > 0) round_trip_.sample(now - progress_at_);
   seek(una);

@@ -14,7 +14,7 @@ using wire::Operation;
 using wire::RocePacket;
 
 void RcResponder::start() {
-  expected_ = first_sequence(shared_.attributes.rq_psn);
+  expected_ = acknowledged_ = first_sequence(shared_.attributes.rq_psn);
   msn_ = AckMsn{};
   ack_due_ = refused_ = false;
   nak_.reset();
@@ -189,6 +189,13 @@ void RcResponder::fill(PacketBatch& batch) {
     }
   }
   if (!batch.has_room(0)) return;
+  // Peer: the kernel's rxe hears a second NAK only when an acknowledgement has come since the
+  // first, and waits for its timer otherwise.
+  const bool gap = nak_ && nak_->is_nak(NakCode::kPsnSequence);
+  if (gap && acknowledged_ < nak_sequence_) {
+    add_acknowledgement(batch, nak_sequence_ - 1, Acknowledgement::ack(msn_));
+    if (!batch.has_room(0)) return;
+  }
   if (nak_) {
     add_acknowledgement(batch, nak_sequence_, *nak_);
     nak_.reset();
@@ -209,6 +216,7 @@ bool RcResponder::fill_response(PacketBatch& batch) {
   }
   // A response acknowledges what came before it.
   if (response.end() == expected_) ack_due_ = false;
+  acknowledged_ = std::max(acknowledged_, response.end());
   responses_.pop();
   return true;
 }
@@ -267,6 +275,7 @@ void RcResponder::add_acknowledgement(PacketBatch& batch, std::uint64_t sequence
   OutPacket& out = batch.next();
   out.owner = PacketOwner::kResponder;
   out.sequence = sequence;
+  if (acknowledgement.kind == wire::AckKind::kAck) acknowledged_ = sequence + 1;
   RocePacket packet = shared_.to_peer(wire::PacketCode::kAcknowledge, sequence);
   packet.acknowledgement = acknowledgement;
   finish_packet(shared_, batch, out, packet);

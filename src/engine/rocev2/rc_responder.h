@@ -70,6 +70,7 @@ class RcResponder {
   MessageSink& sink_;
   Responses responses_;
   std::uint64_t expected_ = kFirstSequence;
+  std::uint64_t acknowledged_ = kFirstSequence;  // the peer was told of everything before it
   AckMsn msn_;
   bool ack_due_ = false;
   /// A NAK was sent for expected_, or will be: until that packet comes nothing is said of others.

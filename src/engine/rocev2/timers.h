@@ -21,11 +21,10 @@ namespace airdma::rocev2 {
   return std::chrono::microseconds(10) * kDelays[code & 31];
 }
 
-/// Transport timer (9.7.6.1.3): 4.096 us * 2^code, or up to four times that, as the standard lets us
-/// choose; 0 is no timer. A peer in software is off its processor for longer than short timers say,
-/// and what the timer brings is worse than a delay: the end. So short ones are drawn out, to half a
-/// second at most.
-/// Limit: codes below 11 wait as long as 11, 34 ms.
+/// Transport timer (9.7.6.1.3): 4.096 us * 2^code, or up to four times that, as the standard lets
+/// us choose; 0 is no timer. A peer in software is off its processor for longer than short timers
+/// say, and what the timer brings is worse than a delay: the end. So short ones are drawn out, to
+/// half a second at most. Limit: codes below 11 wait as long as 11, 34 ms.
 [[nodiscard]] constexpr std::optional<Duration> ack_timeout(std::uint8_t code) {
   if (code == 0) return std::nullopt;
   constexpr std::uint8_t kLeast = 11;
