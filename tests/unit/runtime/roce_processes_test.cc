@@ -313,6 +313,51 @@ TEST_F(RoceProcesses, DoNotWaitForAStoppedOne) {
   for (std::size_t came = 0; came < sent;) came += stopped.next().count;
 }
 
+bool loopback_mtu_is(int bytes) {
+  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_mtu = bytes;
+  const bool done = ::ioctl(socket, SIOCSIFMTU, &request) == 0;
+  ::close(socket);
+  return done;
+}
+
+// Segments that do not fit in are refused together; sent singly, those that fit in arrive, with an
+// ICRC for the identification that they have then.
+TEST_F(RoceProcesses, SendSinglyWhatIsRefusedTogether) {
+  ASSERT_TRUE(loopback_mtu_is(1500));
+  RocePort& port = RocePort::get();
+  const Qpn qpn = port.allocate_qpn().value();
+  const auto sink = std::make_shared<testing::KeepingSink>();
+  port.register_sink(qpn, sink);
+  const auto data = testing::pattern(2000, 1);
+  std::array<std::byte, 12> header;
+  wire::RocePacket packet;
+  packet.info = &wire::kRoceOpcodes[0x07];
+  packet.destination = qpn;
+  ASSERT_EQ(wire::emit_roce_headers(header, packet), header.size());
+  const Bytes large(data);
+  const Bytes small = large.first(1000);
+  const auto frame = [&](const Bytes& payload) {
+    return Frame{header, {&payload, 1}, 0, header.size() + payload.size()};
+  };
+  const std::array<Frame, 6> frames{frame(small), frame(small), frame(large),
+                                    frame(large), frame(small), frame(small)};
+  std::span<const Frame> rest(frames);
+  const auto send_on = [&](SendStatus status, std::size_t packets) {
+    const SendOutcome outcome = sender_->send(loopback(kLoopbackV4), false, rest);
+    EXPECT_EQ(outcome.status, status);
+    EXPECT_EQ(outcome.packets, packets);
+    rest = rest.subspan(outcome.packets);
+  };
+  send_on(SendStatus::kTooLong, 3);  // the two in front of it went out
+  send_on(SendStatus::kTooLong, 1);
+  send_on(SendStatus::kSent, 2);
+  const auto packets = sink->wait(4);
+  for (const auto& one : packets) EXPECT_EQ(one.size(), header.size() + small.size());
+}
+
 TEST_F(RoceProcesses, LoseAPeerThatIsKilled) {
   auto peer = std::make_unique<Member>();
   const Qpn qpn = peer->qpn();
