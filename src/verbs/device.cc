@@ -2,11 +2,9 @@
 #include "verbs/device.h"
 
 #include <endian.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -85,11 +83,6 @@ Device* find_or_make(const io::Interface& interface, Transport transport) {
   }
 }
 
-bool shows_roce() {
-  const char* wish = ::secure_getenv("AIRDMA_ROCE");
-  return wish != nullptr && std::strcmp(wish, "1") == 0;
-}
-
 }  // namespace
 
 std::optional<io::Interface> Device::look() const {
@@ -116,7 +109,6 @@ Result<std::vector<Device*>> list_devices() {
   std::vector<Device*> devices;
   devices.reserve(2 * interfaces->size());
   for (const Transport transport : {Transport::kIwarp, Transport::kRoce}) {
-    if (transport == Transport::kRoce && !shows_roce()) continue;
     for (const io::Interface& interface : *interfaces) {
       devices.push_back(find_or_make(interface, transport));
     }

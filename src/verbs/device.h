@@ -34,7 +34,8 @@ struct Device {
   [[nodiscard]] std::optional<io::Interface> look() const;
 };
 
-/// The devices whose interface is up now, real ones before loopback.
+/// The devices whose interface is up now: iWARP ones before RoCEv2 ones, and of each kind real ones
+/// before loopback.
 Result<std::vector<Device*>> list_devices();
 /// The device behind a handle; null for anything else.
 Device* find_device(const ibv_device* handle);

@@ -68,10 +68,9 @@ std::vector<ibv_gid_entry> gid_table(const Device& device) {
 }
 
 Result<SourceGid> source_gid(const Device& device, std::uint32_t index) {
-  if (index >= kGidTableLength) return fail(EINVAL);
   const auto interface = device.look();
   const GidSlots slots = current_slots(device, interface);
-  if (!slots[index]) return fail(ENODATA);
+  if (index >= slots.size() || !slots[index]) return fail(ENODATA);
   return SourceGid{*slots[index], interface->index};
 }
 

@@ -31,7 +31,7 @@ struct SourceGid {
   model::Gid gid;
   std::uint32_t interface_index = 0;
 };
-/// EINVAL for an index outside the table, ENODATA for an unused entry.
+/// ENODATA for an unused entry, and outside the table.
 Result<SourceGid> source_gid(const Device& device, std::uint32_t index);
 /// Index of an address; nothing when it is none of the device's.
 std::optional<std::uint32_t> gid_index(const Device& device, const model::Gid& gid);

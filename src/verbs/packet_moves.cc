@@ -18,6 +18,18 @@ constexpr unsigned kPeerRights =
 
 bool names(std::uint32_t mask, std::uint32_t bit) { return (mask & bit) != 0; }
 
+/// What an end of an XRC connection has not may be named all the same: programs set up both ends
+/// alike, and the kernel's devices let them.
+std::uint32_t own_attributes(model::QpType type, std::uint32_t mask) {
+  if (type == model::QpType::kXrcSend) {
+    return mask & ~std::uint32_t{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
+  }
+  if (type == model::QpType::kXrcReceive) {
+    return mask & ~std::uint32_t{IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY};
+  }
+  return mask;
+}
+
 /// The attributes in the engine's terms; what the mask does not name means nothing.
 Result<runtime::PacketAttributes> attributes_of(const Qp& qp, QpState to, const ibv_qp_attr& attr,
                                                 std::uint32_t mask) {
@@ -49,7 +61,8 @@ Result<runtime::PacketAttributes> attributes_of(const Qp& qp, QpState to, const 
 }  // namespace
 
 Status modify_packets(Qp& qp, QpState from, QpState to, const ibv_qp_attr& attr,
-                      std::uint32_t mask) {
+                      std::uint32_t named) {
+  const std::uint32_t mask = own_attributes(qp.type, named);
   const auto fault = model::check_transition(qp.type, from, to, mask);
   if (fault != model::TransitionFault::kNone) return fail(EINVAL);
   // Packets that do not fit the interface would all be lost.

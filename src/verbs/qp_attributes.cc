@@ -25,9 +25,7 @@ constexpr std::uint32_t k24Bits = 0xffffff;
 constexpr std::uint8_t k5Bits = 31;
 constexpr std::uint8_t k3Bits = 7;
 
-bool good_path(const ibv_ah_attr& path) {
-  return path.port_num == 1 && path.is_global != 0 && path.grh.sgid_index < kGidTableLength;
-}
+bool good_path(const ibv_ah_attr& path) { return path.port_num == 1 && path.is_global != 0; }
 
 /// Whether the value of the attribute `bit` is one that exists.
 bool good_value(std::uint32_t bit, const ibv_qp_attr& attr) {

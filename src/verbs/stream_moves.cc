@@ -12,6 +12,7 @@
 
 #include "model/qp_state.h"
 #include "verbs/api.h"
+#include "verbs/limits.h"
 #include "verbs/qp_moves.h"
 
 namespace airdma::verbs {
@@ -81,6 +82,9 @@ Status modify_stream(Qp& qp, QpState from, QpState to, const ibv_qp_attr& attr,
   const auto fault = model::check_transition(model::QpType::kRc, from, to, mask);
   const bool in_order = fault == model::TransitionFault::kNone && possible(from, to);
   if (!in_order && !step_for_connection(from, to, mask)) return fail(EINVAL);
+  if ((mask & IBV_QP_AV) != 0 && attr.ah_attr.grh.sgid_index >= kGidTableLength) {
+    return fail(EINVAL);
+  }
   const bool notify = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
   if ((mask & IBV_QP_STATE) != 0 && !move(qp, from, to, notify)) return fail(EINVAL);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {

@@ -17,9 +17,11 @@ def device_list(run):
     output = run.succeeds(run.start(["ibv_devices"]))
     names = [line.split()[0] for line in output.splitlines() if re.search(r"\t[0-9a-f]{16}$", line)]
     for interface in interfaces_up():
-        if f"iwarp_{interface}" not in names:
-            raise Failure(f"no device for {interface} among {names}")
-    if names[-1] != "iwarp_lo":
+        for kind in ("iwarp", "roce"):
+            if f"{kind}_{interface}" not in names:
+                raise Failure(f"no {kind} device for {interface} among {names}")
+    half = len(names) // 2
+    if names[half - 1] != "iwarp_lo" or names[-1] != "roce_lo":
         raise Failure(f"loopback is not the last device: {names}")
 
 
@@ -27,7 +29,7 @@ def device_list(run):
 def device_info(run):
     output = run.succeeds(run.start(["ibv_devinfo", "-v"]))
     contains(output, "iwarp_lo", "transport:", "iWARP", "PORT_ACTIVE", "max_qp_rd_atom",
-             "link_layer:", "Ethernet")
+             "link_layer:", "Ethernet", "roce_lo", "RoCE v2")
 
 
 @case("devices.unknown", needs=["ibv_devinfo"])
