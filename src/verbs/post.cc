@@ -211,7 +211,7 @@ int place_peer(const Qp& qp, const ibv_send_wr& wr, model::SendWqe& wqe) noexcep
     return 0;
   }
   const Ah* ah = find_object(wr.wr.ud.ah);
-  if (ah == nullptr || ah->pd != qp.pd) return EINVAL;
+  if (ah == nullptr || ah->pd->id != qp.pd->id) return EINVAL;
   *wqe.address = ah->address;
   wqe.remote_qpn = Qpn(wr.wr.ud.remote_qpn);
   wqe.remote_qkey = Qkey(wr.wr.ud.remote_qkey);
