@@ -2,8 +2,9 @@
 """ibv_devices and ibv_devinfo: what programs see of the devices."""
 import pathlib
 import re
+import subprocess
 
-from framework import Failure, case, contains
+from framework import Failure, Skip, case, contains
 
 
 def interfaces_up():
@@ -37,3 +38,26 @@ def unknown_device(run):
     program = run.start(["ibv_devinfo", "-d", "nonesuch"])
     if program.wait(20) == 0:
         raise Failure("ibv_devinfo found a device that does not exist")
+
+
+# In a network namespace of its own: an address comes, the event is printed, and by the next one the
+# program finds its pipe closed.
+WATCH = """
+ip link set lo up
+stdbuf -oL ibv_asyncwatch -d roce_lo | {
+  read -r descriptor
+  ip addr add 10.77.7.7/32 dev lo
+  read -r event
+  echo "$event"
+  exec <&-
+  ip addr del 10.77.7.7/32 dev lo
+}
+"""
+
+
+@case("devices.addresses_change", needs=["ibv_asyncwatch", "unshare", "ip", "stdbuf"])
+def addresses_change(run):
+    unshare = ["unshare", "--map-root-user", "--net", "sh", "-c"]
+    if subprocess.run([*unshare, ":"], capture_output=True, check=False).returncode != 0:
+        raise Skip("no network namespaces for this user")
+    contains(run.succeeds(run.start([*unshare, WATCH])), "IBV_EVENT_GID_CHANGE")
