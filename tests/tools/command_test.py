@@ -63,6 +63,19 @@ class Run(Tree):
         environment, _ = self.shown("run", "--", sys.executable, "-c", SHOW, env=env)
         self.assertEqual(environment["LD_LIBRARY_PATH"], str(self.libraries))
 
+    def test_preloads_what_answers_for_sysfs(self):
+        library = self.libraries / "libairdma-sysfs.so"
+        library.touch()  # too short to be loaded, which the loader says and nothing more
+        def preloaded(**more):
+            environment, _ = self.shown("run", "--", sys.executable, "-c", SHOW,
+                                        env=dict(self.environment, **more))
+            return environment.get("LD_PRELOAD")
+        self.environment.pop("LD_PRELOAD", None)
+        self.assertEqual(preloaded(), str(library))
+        self.assertEqual(preloaded(LD_PRELOAD=str(library)), str(library))
+        self.assertEqual(preloaded(LD_PRELOAD="libm.so.6"), f"libm.so.6:{library}")
+        self.assertIsNone(preloaded(AIRDMA_SYSFS="off"))
+
     def test_takes_a_command_without_separator(self):
         _, arguments = self.shown("run", sys.executable, "-c", SHOW, "-v", "--", "--help")
         self.assertEqual(arguments, ["-v", "--", "--help"])

@@ -30,12 +30,24 @@ std::optional<std::string> library_problem(const std::string& directory) {
   return std::nullopt;
 }
 
+/// Last, because sanitizers and the like insist on being first.
+static void append_preload(const std::string& library) {
+  const char* wanted = std::getenv("AIRDMA_SYSFS");
+  if (wanted != nullptr && std::strcmp(wanted, "off") == 0) return;
+  if (::access(library.c_str(), R_OK) != 0) return;
+  const char* old = std::getenv("LD_PRELOAD");
+  const std::string before = old != nullptr ? old : "";
+  if (before.find(library) != std::string::npos) return;  // a launcher within a launcher
+  ::setenv("LD_PRELOAD", (before.empty() ? library : before + ":" + library).c_str(), 1);
+}
+
 void prepend_library_path(const std::string& directory) {
   // An empty element would mean the current directory: no stray colon.
   const char* old = std::getenv("LD_LIBRARY_PATH");
   const bool had = old != nullptr && *old != '\0';
   const std::string path = had ? directory + ":" + old : directory;
   ::setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  append_preload(directory + "/libairdma-sysfs.so");
 }
 
 static int cannot_start(const std::string& name, int error) {

@@ -18,7 +18,8 @@ inline constexpr const char* kLibraries[] = {"libibverbs.so.1", "librdmacm.so.1"
 /// Why programs could not use the folder, or nothing when both libraries are there.
 [[nodiscard]] std::optional<std::string> library_problem(const std::string& directory);
 
-/// Puts the folder in front of this process's LD_LIBRARY_PATH.
+/// Puts the folder in front of this process's LD_LIBRARY_PATH, and the library that answers for
+/// sysfs behind LD_PRELOAD's, if it is there and AIRDMA_SYSFS does not say "off".
 void prepend_library_path(const std::string& directory);
 
 /// Whether exec_command would find a program to start; prints why not and gives the exit status

@@ -26,7 +26,8 @@ void add_run(CLI::App& app, Context& context) {
   parser->footer(
       "airdma run [--] CMD [ARG]...\n"
       "Puts airdma's libibverbs.so.1 and librdmacm.so.1 in front of the loader's path\n"
-      "(LD_LIBRARY_PATH) and becomes CMD. Nothing else changes. Exit status: CMD's; 127 when CMD\n"
+      "(LD_LIBRARY_PATH), lets CMD find the devices in /sys/class/infiniband (LD_PRELOAD), and\n"
+      "becomes CMD. Nothing else changes. Exit status: CMD's; 127 when CMD\n"
       "is not found, 126 when it cannot be executed, 125 when airdma itself fails.");
   parser->callback([parser, &context] { context.status = run(command_of(*parser, context.tail)); });
 }
