@@ -74,6 +74,9 @@ bool is_last(EventKind kind) {
   return false;
 }
 
+/// A program that ends without a word would leave its peers in the belief that they are connected.
+[[gnu::destructor]] void leave() { IbCm::say_goodbye(); }
+
 Status status_of(bool done) { return done ? Status{} : fail(EINVAL); }
 
 }  // namespace

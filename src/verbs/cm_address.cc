@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "verbs/cm_api.h"
+#include "verbs/cm_ib.h"
 #include "verbs/cm_state.h"
 
 namespace airdma::cm {
@@ -33,14 +34,72 @@ io::Address reachable(const io::Address& destination, const io::Address& source)
   return host;
 }
 
-Status bind_at(Id& id, const io::Address& address, const Device* device) {
-  // Limit: RDMA_PS_UDP shares the numbers of RDMA_PS_TCP here; no datagram service runs on it.
+bool on_iwarp(const Device* device) {
+  return device == nullptr || device->transport == verbs::Transport::kIwarp;
+}
+
+bool on_roce(const Device* device) {
+  return device == nullptr ? has_roce() : device->transport == verbs::Transport::kRoce;
+}
+
+/// Datagram services are RoCE's alone, where there is RoCE.
+bool wants_socket(const Id& id, const Device* device) {
+  return on_iwarp(device) && (!id.datagram() || !on_roce(device));
+}
+
+Status bind_socket(Id& id, const io::Address& address) {
+  // Limit: where there is no RoCE device, RDMA_PS_UDP shares the numbers of RDMA_PS_TCP; no
+  // datagram service runs on it.
   auto socket = io::TcpSocket::bound(address, id.options);
   if (!socket) return fail(bind_error(socket.error().code, address), socket.error().call);
   id.socket = std::move(*socket);
   set_source(id, id.socket.local_address());
+  return {};
+}
+
+Status bind_both(Id& id, const io::Address& address, bool socket) {
+  if (socket) {
+    if (auto bound = bind_socket(id, address); !bound) return bound;
+  }
+  io::Address local = address;
+  if (socket) local.set_port(source_of(id).port());
+  if (auto leased = lease_port(id, local); !leased) {
+    return fail(bind_error(leased.error().code, address), leased.error().call);
+  }
+  local.set_port(id.service.port());
+  set_source(id, local);
+  return {};
+}
+
+/// One port of both transports where both are served. Any port: one that both have free.
+Status bind_ports(Id& id, const io::Address& address, const Device* device) {
+  constexpr int kMostTries = 32;
+  const bool socket = wants_socket(id, device);
+  // Ports that are shared may be had twice until somebody listens.
+  if (!on_roce(device) || (id.options.reuse_address && socket)) return bind_socket(id, address);
+  Status bound;
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    bound = bind_both(id, address, socket);
+    if (bound || address.port() != 0 || !socket) break;
+    id.socket.close();
+  }
+  if (!bound) id.socket.close();
+  return bound;
+}
+
+Status bind_at(Id& id, const io::Address& address, const Device* device) {
+  if (auto bound = bind_ports(id, address, device); !bound) return bound;
   if (device != nullptr) use_device(id, *device);
   id.state = IdState::kBound;
+  return {};
+}
+
+/// For an active side: no other process has to know which port it is on.
+Status bind_active(Id& id, const io::Address& local, const Device& device) {
+  if (on_iwarp(&device) || local.port() != 0) return bind_at(id, local, &device);
+  io::Address named = local;
+  named.set_port(some_port());
+  set_source(id, named);
   return {};
 }
 
@@ -74,11 +133,13 @@ Status start_resolving(Id& id, const sockaddr* src_addr, const io::Address& dest
     set_source(id, local);
   } else {
     local.set_port(given ? given->port() : 0);
-    if (id.pub.ps == RDMA_PS_IPOIB) return fail(EINVAL);
-    if (auto done = bind_at(id, local, resolved->device); !done) return done;
+    if (id.pub.ps == RDMA_PS_IPOIB && on_iwarp(resolved->device)) return fail(EINVAL);
+    if (auto done = bind_active(id, local, *resolved->device); !done) return done;
+    local = source_of(id);
   }
   use_device(id, *resolved->device);
   set_destination(id, reachable(destination, local));
+  if (!on_iwarp(id.device)) name_gids(id);
   id.state = IdState::kAddressResolved;
   report(id, RDMA_CM_EVENT_ADDR_RESOLVED);
   return {};
@@ -94,12 +155,20 @@ void set_source(Id& id, const io::Address& address) {
 void set_destination(Id& id, const io::Address& address) {
   set_name(id.pub.route.addr.dst_storage, address);
 }
+void name_gids(Id& id) {
+  constexpr std::uint16_t kDefaultPkey = 0xffff;
+  rdma_ib_addr& gids = id.pub.route.addr.addr.ibaddr;
+  const auto source = source_of(id).unmapped().gid();
+  const auto destination = destination_of(id).unmapped().gid();
+  std::memcpy(gids.sgid.raw, source.data(), source.size());
+  std::memcpy(gids.dgid.raw, destination.data(), destination.size());
+  gids.pkey = kDefaultPkey;
+}
 
 Status bind(Id& id, const io::Address& address) {
-  if (id.pub.ps == RDMA_PS_IPOIB) return fail(EINVAL);
   const Device* device = nullptr;
+  check_host();
   if (!address.is_any()) {
-    check_host();
     auto found = device_at(address);
     if (!found) {
       const int error = found.error().code;
@@ -107,6 +176,7 @@ Status bind(Id& id, const io::Address& address) {
     }
     device = *found;
   }
+  if (id.pub.ps == RDMA_PS_IPOIB && !on_roce(device)) return fail(EINVAL);
   return bind_at(id, address, device);
 }
 

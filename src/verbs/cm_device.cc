@@ -2,10 +2,12 @@
 // The devices that ids are bound to: one context and one protection domain each, opened when first
 // needed and kept for the life of the process, because ids hand them to the program.
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "verbs/api.h"
 #include "verbs/cm_api.h"
@@ -31,6 +33,8 @@ Status open(Device& device, verbs::Device& found) {
     [[maybe_unused]] const auto closed = verbs::close_device(*context);
     return queried;
   }
+  device.transport = found.transport;
+  device.device = &found;
   device.context = *context;
   device.pd = *pd;
   device.max_responder_resources = depth_limit(attr.max_qp_rd_atom);
@@ -44,32 +48,32 @@ bool alive(const Device& device) {
 
 /// Null when the interface's device was not opened yet, or its context was closed: a program may
 /// close what it was shown.
-Device* known_device(const std::string& interface) {
+Device* known_device(const std::string& interface, verbs::Transport transport) {
   for (Device& device : control().devices) {
-    if (device.interface != interface) continue;
+    if (device.interface != interface || device.transport != transport) continue;
     return alive(device) ? &device : nullptr;
   }
   return nullptr;
 }
 
 Result<const Device*> device_for(verbs::Device& found) {
-  if (const Device* known = known_device(found.interface)) return known;
+  if (const Device* known = known_device(found.interface, found.transport)) return known;
   Device fresh;
   fresh.interface = found.interface;
   if (auto opened = open(fresh, found); !opened) return std::unexpected(opened.error());
   return &control().devices.emplace_front(fresh);
 }
 
-Result<const Device*> look_up(const io::Address& local) {
+Result<const Device*> look_up(const io::Address& local, verbs::Transport transport) {
   const auto index = io::interface_of(local);
   if (!index) return std::unexpected(index.error());
   char name[IF_NAMESIZE];
   if (::if_indextoname(*index, name) == nullptr) return fail(errno == ENXIO ? ENODEV : errno);
-  if (const Device* known = known_device(name)) return known;
+  if (const Device* known = known_device(name, transport)) return known;
   auto devices = verbs::list_devices();
   if (!devices) return std::unexpected(devices.error());
   for (verbs::Device* device : *devices) {
-    if (!device->roce() && device->interface == name) return device_for(*device);
+    if (device->transport == transport && device->interface == name) return device_for(*device);
   }
   return fail(ENODEV);
 }
@@ -78,11 +82,17 @@ bool same(const io::Address& one, const io::Address& other) {
   return one.same_host(other) && one.scope() == other.scope();
 }
 
-const Device* known_owner(const io::Address& local) {
+const Device* known_owner(const io::Address& local, verbs::Transport transport) {
   for (const auto& [address, device] : control().owners) {
-    if (same(address, local) && alive(*device)) return device;
+    if (same(address, local) && device->transport == transport && alive(*device)) return device;
   }
   return nullptr;
+}
+
+/// Which device an address means.
+bool prefers_roce() {
+  const char* wish = ::secure_getenv("AIRDMA_CM");
+  return wish != nullptr && std::strcmp(wish, "roce") == 0;
 }
 
 /// Few, because they are searched one by one.
@@ -103,6 +113,7 @@ void check_host() {
   all.host_generation = generation;
   all.owners.clear();
   all.sources.clear();
+  all.has_roce.reset();
 }
 
 Result<io::Address> source_towards(const io::Address& destination) {
@@ -114,12 +125,28 @@ Result<io::Address> source_towards(const io::Address& destination) {
   return source;
 }
 
-Result<const Device*> device_at(const io::Address& local) {
+Result<const Device*> device_at(const io::Address& local, verbs::Transport transport) {
   const io::Address address = local.unmapped();
-  if (const Device* known = known_owner(address)) return known;
-  auto found = look_up(address);
+  if (const Device* known = known_owner(address, transport)) return known;
+  auto found = look_up(address, transport);
   if (found) remember(control().owners, address, *found);
   return found;
+}
+
+Result<const Device*> device_at(const io::Address& local) {
+  const bool roce = prefers_roce();
+  auto device = device_at(local, roce ? verbs::Transport::kRoce : verbs::Transport::kIwarp);
+  if (device || device.error().code != ENODEV) return device;
+  return device_at(local, roce ? verbs::Transport::kIwarp : verbs::Transport::kRoce);
+}
+
+bool has_roce() {
+  std::optional<bool>& known = control().has_roce;
+  if (known) return *known;
+  const auto devices = verbs::list_devices();
+  if (!devices) return false;
+  known = std::ranges::any_of(*devices, [](const verbs::Device* device) { return device->roce(); });
+  return *known;
 }
 
 void use_device(Id& id, const Device& device) {
@@ -127,6 +154,21 @@ void use_device(Id& id, const Device& device) {
   id.pub.verbs = device.context;
   id.pub.pd = device.pd;
   id.pub.port_num = 1;
+}
+
+Result<ibv_xrcd*> xrc_domain_of(const Device& wanted) {
+  for (Device& device : control().devices) {
+    if (&device != &wanted) continue;
+    if (device.xrc_domain != nullptr) return device.xrc_domain;
+    ibv_xrcd_init_attr attr{};
+    attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    attr.fd = -1;
+    attr.oflags = O_CREAT;
+    auto opened = verbs::open_xrcd(device.context, &attr);
+    if (opened) device.xrc_domain = *opened;
+    return opened;
+  }
+  return fail(EINVAL);
 }
 
 Result<ibv_context**> get_devices(int* num_devices) {

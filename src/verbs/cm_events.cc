@@ -27,6 +27,29 @@ void take_back_count(Channel& channel) {
   if (!channel.counter->consume_if_any()) ++channel.void_tokens;
 }
 
+void fill(rdma_cm_event& event, const Id& subject, const EventDetails& details, const void* data,
+          std::uint8_t length) {
+  if (subject.datagram()) {
+    rdma_ud_param& ud = event.param.ud;
+    ud.private_data = details.context != nullptr ? details.context : data;
+    ud.private_data_len = length;
+    ud.ah_attr = details.path;
+    ud.qp_num = details.qp_num;
+    ud.qkey = details.qkey;
+    return;
+  }
+  rdma_conn_param& conn = event.param.conn;
+  conn.private_data = data;
+  conn.private_data_len = length;
+  conn.responder_resources = details.responder_resources;
+  conn.initiator_depth = details.initiator_depth;
+  conn.flow_control = details.flow_control;
+  conn.retry_count = details.retry_count;
+  conn.rnr_retry_count = details.rnr_retry_count;
+  conn.srq = details.srq;
+  conn.qp_num = details.qp_num;
+}
+
 bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails& details) {
   const MustNotRunOut memory;  // a program would wait for a lost event for ever
   if (owner.channel == nullptr) return false;
@@ -40,16 +63,7 @@ bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails
   const std::size_t length = std::min(details.private_data.size(), event->private_data.size());
   std::copy_n(details.private_data.begin(), length, event->private_data.begin());
   const void* data = length > 0 ? event->private_data.data() : nullptr;
-  if (subject.datagram()) {
-    event->pub.param.ud.private_data = data;
-    event->pub.param.ud.private_data_len = static_cast<std::uint8_t>(length);
-  } else {
-    rdma_conn_param& conn = event->pub.param.conn;
-    conn.private_data = data;
-    conn.private_data_len = static_cast<std::uint8_t>(length);
-    conn.responder_resources = details.responder_resources;
-    conn.initiator_depth = details.initiator_depth;
-  }
+  fill(event->pub, subject, details, data, static_cast<std::uint8_t>(length));
   owner.channel->queue.push_back(event);
   owner.channel->counter->add();
   control().mutex.settle_later(owner.channel->counter);
@@ -279,13 +293,16 @@ void drop_events(Id& id) {
   discard_if(*id.channel, [&](const Event& event) { return event.owner == &id; });
 }
 
-bool drop_request(Id& listener, const Id& fresh) {
-  if (listener.channel == nullptr) return false;
-  const auto dropped = discard_if(*listener.channel, [&](const Event& event) {
-    return is_request(event) && event.pub.id == &fresh.pub;
-  });
-  admit_waiting(listener);
-  return dropped > 0;
+void drop_request(const Id& fresh) {
+  if (fresh.channel == nullptr) return;
+  Id* listener = nullptr;
+  for (const Event* event : fresh.channel->queue) {
+    if (is_request(*event) && event->pub.id == &fresh.pub) listener = event->owner;
+  }
+  if (listener == nullptr) return;
+  discard_if(*listener->channel,
+             [&](const Event& event) { return is_request(event) && event.pub.id == &fresh.pub; });
+  admit_waiting(*listener);
 }
 
 void move_events(Id& id, Channel* to) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "verbs/cm_api.h"
+#include "verbs/cm_ib.h"
 #include "verbs/cm_state.h"
 
 namespace airdma::cm {
@@ -40,13 +41,9 @@ void wait_for_acknowledgements(std::unique_lock<ControlMutex>& lock, const Id& i
 }
 
 void end_connection(Id& id) {
-  for (const auto& connection : id.waiting) connection->cancel();
+  for (const auto& request : id.waiting) request->turn_away();
   id.waiting.clear();
-  if (id.active) id.active->cancel();
-  // Unanswered requests are closed without an answer, which the peer sees as REJECTED.
-  if (id.passive && id.state != IdState::kClosed) id.passive->cancel();
-  if (id.state != IdState::kConnected && id.state != IdState::kDisconnecting) return;
-  if (auto queue_pair = id.queue_pair.lock()) queue_pair->disconnect();
+  kind_of(id).abandon(id);
 }
 
 }  // namespace
@@ -72,6 +69,8 @@ void silence(Id& id) {
   if (id.state == IdState::kRequested) note_handover();
   if (id.link) id.link->cut();
   if (id.listener) id.listener->close();
+  stop_listening_ib(id);
+  leave_groups(id);
   drop_events(id);
   end_connection(id);
   id.state = IdState::kDestroying;

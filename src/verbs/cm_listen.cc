@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "verbs/cm_api.h"
+#include "verbs/cm_ib.h"
 #include "verbs/cm_state.h"
 
 namespace airdma::cm {
@@ -32,31 +33,34 @@ std::size_t waiting_limit() {
 constexpr int kTcpBacklog = 1024;
 constexpr Duration kSetupTimeout = std::chrono::seconds(10);
 
-std::uint8_t api_depth(std::uint16_t depth, std::uint8_t limit) {
-  return static_cast<std::uint8_t>(std::min<std::uint16_t>(depth, limit));
-}
-
-/// What the peer asked for, turned round: its outbound READs are our inbound ones. A peer that
-/// does not say gets the most this device has.
-Depths requested_depths(const mpa::Request& request, const Device& device) {
-  if (!request.enhanced) return {device.max_responder_resources, device.max_initiator_depth};
-  return {api_depth(request.ord, device.max_responder_resources),
-          api_depth(request.ird, device.max_initiator_depth)};
-}
-
-Id* make_request_id(Id& listener, runtime::PassiveConnection& connection) {
-  const io::Address local = connection.local_address().unmapped();
+Id* make_request_id(Id& listener, const Request& request) {
+  const io::Address local = request.local();
   check_host();
-  auto device = device_at(local);
+  auto device = device_at(local, request.transport());
   if (!device) return nullptr;
   Id* fresh = make_id(listener.channel, listener.pub.ps, listener.pub.context);
   if (fresh == nullptr) return nullptr;
   use_device(*fresh, **device);
   set_source(*fresh, local);
-  set_destination(*fresh, connection.peer_address().unmapped());
+  set_destination(*fresh, request.peer());
+  fresh->pub.qp_type = listener.pub.qp_type;
   fresh->options = listener.options;
+  fresh->ack_timeout = listener.ack_timeout;
   fresh->state = IdState::kRequested;
   return fresh;
+}
+
+/// Requests of the transports that a wildcard has, or of the one of its device.
+Status start_listeners(Id& id) {
+  if (may_listen_ib(id)) {
+    if (auto started = listen_ib(id); !started) return started;
+  }
+  if (!id.socket) return {};
+  auto listener =
+      runtime::Listener::start(std::move(id.socket), kTcpBacklog, kSetupTimeout, id.link);
+  if (!listener) return std::unexpected(listener.error());
+  id.listener = std::move(*listener);
+  return {};
 }
 
 Status start_listening(Id& id, int backlog) {
@@ -65,54 +69,19 @@ Status start_listening(Id& id, int backlog) {
   }
   id.backlog = backlog > 0 ? std::min(static_cast<unsigned>(backlog), kMaxBacklog) : kMaxBacklog;
   id.most_waiting = waiting_limit();
-  if (!id.datagram()) {
-    auto listener =
-        runtime::Listener::start(std::move(id.socket), kTcpBacklog, kSetupTimeout, id.link);
-    if (!listener) return std::unexpected(listener.error());
-    id.listener = std::move(*listener);
-  }
+  if (auto started = start_listeners(id); !started) return started;
   id.state = IdState::kListening;
   return {};
 }
 
-Result<Depths> accept_depths(const Id& id, const rdma_conn_param* param) {
-  if (param != nullptr) return depths_of(id, *param);
-  return requested_depths(id.passive->request(), *id.device);
-}
-
-Status start_accepting(Id& id, const rdma_conn_param* param) {
-  find_program_qp(id, param);
-  auto queue_pair = queue_pair_of(id);
-  if (queue_pair == nullptr) return fail(EINVAL);
-  auto depths = accept_depths(id, param);
-  if (!depths) return std::unexpected(depths.error());
-  const Bytes data =
-      param != nullptr ? private_data_of(param->private_data, param->private_data_len) : Bytes{};
-  id.queue_pair = queue_pair;
-  note_handover();
-  const auto agreed = id.passive->accept(offer_for(id, *depths), data, queue_pair, id.link);
-  if (agreed) {
-    established(id, *agreed, {});
-    return {};
-  }
-  id.passive.reset();
-  id.state = IdState::kClosed;
-  queue_pair->fail();
-  return std::unexpected(agreed.error());
-}
-
-void admit(Id& listener, std::shared_ptr<runtime::PassiveConnection> connection) {
-  Id* fresh = make_request_id(listener, *connection);
-  if (fresh == nullptr) return connection->cancel();
-  const Depths depths = requested_depths(connection->request(), *fresh->device);
-  const EventDetails details{.responder_resources = depths.responder_resources,
-                             .initiator_depth = depths.initiator_depth,
-                             .private_data = connection->request().private_data};
-  if (!report_request(listener, *fresh, details)) {
-    free_id(*fresh);
-    return connection->cancel();
-  }
-  fresh->passive = std::move(connection);
+void admit(Id& listener, Request& request) {
+  Id* fresh = make_request_id(listener, request);
+  if (fresh == nullptr) return request.turn_away();
+  const EventDetails details = request.give_to(*fresh);
+  fresh->request = request.name();
+  if (report_request(listener, *fresh, details)) return;
+  silence(*fresh);
+  free_id(*fresh);
 }
 
 }  // namespace
@@ -130,32 +99,35 @@ Status accept(rdma_cm_id* handle, rdma_conn_param* param) {
     std::lock_guard lock(control().mutex);
     Id* id = find_id(handle);
     if (id == nullptr || id->state != IdState::kRequested) return fail(EINVAL);
-    if (auto started = start_accepting(*id, param); !started) return started;
+    if (auto started = kind_of(*id).accept(*id, param); !started) return started;
+    // A datagram service has answered; there is nothing to wait for.
+    if (id->datagram()) return {};
   }
   return complete(handle);
 }
 
-Status reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_bytes) {
+namespace {
+
+Status refuse(rdma_cm_id* handle, const void* data, std::uint8_t length, bool by_ece) {
   std::lock_guard lock(control().mutex);
   Id* id = find_id(handle);
   if (id == nullptr) return fail(EINVAL);
-  if (id->state == IdState::kRequested) {
-    id->passive->reject(private_data_of(private_data, private_data_bytes));
-    note_handover();
-  } else if (id->state == IdState::kAnswered) {
-    // MPA has no word for this; the peer sees its connection end.
-    id->active->cancel();
-  } else {
-    return fail(EINVAL);
-  }
-  id->active.reset();
-  id->passive.reset();
+  if (id->state != IdState::kRequested && id->state != IdState::kAnswered) return fail(EINVAL);
+  auto done = kind_of(*id).reject(*id, private_data_of(data, length), by_ece);
+  if (!done) return done;
+  if (id->state == IdState::kRequested) note_handover();
   id->state = IdState::kClosed;
   return {};
 }
 
+}  // namespace
+
+Status reject(rdma_cm_id* handle, const void* private_data, uint8_t private_data_bytes) {
+  return refuse(handle, private_data, private_data_bytes, false);
+}
+
 Status reject_ece(rdma_cm_id* handle, const void* private_data, uint8_t private_data_bytes) {
-  return reject(handle, private_data, private_data_bytes);
+  return refuse(handle, private_data, private_data_bytes, true);
 }
 
 void admit_waiting(Id& listener) {
@@ -163,32 +135,27 @@ void admit_waiting(Id& listener) {
          listener.unfetched_requests < listener.backlog) {
     auto next = std::move(listener.waiting.front());
     listener.waiting.pop_front();
-    admit(listener, std::move(next));
+    admit(listener, *next);
   }
 }
 
-void Link::on_request(std::shared_ptr<runtime::PassiveConnection> connection) {
-  std::lock_guard lock(control().mutex);
-  const bool wanted = id_ != nullptr && id_->state == IdState::kListening &&
-                      id_->waiting.size() < id_->most_waiting;
-  if (!wanted) return connection->cancel();
-  id_->waiting.push_back(std::move(connection));
-  admit_waiting(*id_);
+void take_request(Id& listener, std::unique_ptr<Request> request) {
+  const bool wanted =
+      listener.state == IdState::kListening && listener.waiting.size() < listener.most_waiting;
+  if (!wanted) return request->turn_away();
+  listener.waiting.push_back(std::move(request));
+  admit_waiting(listener);
 }
 
 // A request that nobody has fetched disappears with its client. A fetched one stays, and its
-// accept() fails.
-void Link::on_request_lost(runtime::PassiveConnection& connection) {
-  std::lock_guard lock(control().mutex);
-  if (id_ == nullptr) return;
-  if (std::erase_if(id_->waiting, [&](const auto& one) { return one.get() == &connection; }) > 0) {
-    return;
-  }
+// accept() fails. `id` is the listener, or the request's own id.
+void lose_request(Id& id, const RequestName& name) {
+  if (std::erase_if(id.waiting, [&](const auto& one) { return one->name() == name; }) > 0) return;
   const Id* lost = nullptr;
-  control().ids.for_each([&](Id& id) {
-    if (id.passive.get() == &connection) lost = &id;
+  control().ids.for_each([&](Id& one) {
+    if (one.request == name) lost = &one;
   });
-  if (lost != nullptr) drop_request(*id_, *lost);
+  if (lost != nullptr) drop_request(*lost);
 }
 
 }  // namespace airdma::cm

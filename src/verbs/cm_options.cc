@@ -91,13 +91,6 @@ Status set_id_option(Id& id, int optname, const void* optval, size_t optlen) {
   }
 }
 
-/// EINVAL for an id without a device; `error` for one with.
-Status refuse(rdma_cm_id* handle, int error) {
-  std::lock_guard lock(control().mutex);
-  const Id* id = find_id(handle);
-  return fail(id == nullptr || id->pub.verbs == nullptr ? EINVAL : error);
-}
-
 }  // namespace
 
 Status set_option(rdma_cm_id* handle, int level, int optname, void* optval, size_t optlen) {
@@ -117,18 +110,20 @@ Status set_option(rdma_cm_id* handle, int level, int optname, void* optval, size
 
 // A queue pair of an iWARP device is connected before its first message can come, so COMM_EST says
 // nothing new. An id that has no part in a connection cannot be told of one.
-Status notify(rdma_cm_id* handle, ibv_event_type) {
+Status notify(rdma_cm_id* handle, ibv_event_type event) {
   std::lock_guard lock(control().mutex);
-  const Id* id = find_id(handle);
+  Id* id = find_id(handle);
   if (id == nullptr) return fail(EINVAL);
   switch (id->state) {
     case IdState::kListening:
     case IdState::kConnecting:
     case IdState::kAnswered:
     case IdState::kRequested:
+    case IdState::kAccepted:
     case IdState::kConnected:
     case IdState::kDisconnecting:
     case IdState::kDisconnected:
+      if (event == IBV_EVENT_COMM_EST) kind_of(*id).note_traffic(*id);
       return {};
     case IdState::kIdle:
     case IdState::kBound:
@@ -139,25 +134,6 @@ Status notify(rdma_cm_id* handle, ibv_event_type) {
       return fail(EINVAL);
   }
   return fail(EINVAL);
-}
-
-Status join_multicast(rdma_cm_id* handle, sockaddr* addr, void*) {
-  if (!io::Address::from(addr)) return fail(EINVAL);
-  return refuse(handle, ENOSYS);
-}
-
-Status join_multicast_ex(rdma_cm_id* handle, rdma_cm_join_mc_attr_ex* attr, void* context) {
-  constexpr std::uint32_t kBoth = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-  if (attr == nullptr || (attr->comp_mask & kBoth) != kBoth) return fail(EINVAL);
-  if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return fail(EINVAL);
-  if (attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED) return fail(EINVAL);
-  return join_multicast(handle, attr->addr, context);
-}
-
-Status leave_multicast(rdma_cm_id* handle, sockaddr* addr) {
-  std::lock_guard lock(control().mutex);
-  if (find_id(handle) == nullptr || !io::Address::from(addr)) return fail(EINVAL);
-  return fail(EADDRNOTAVAIL);  // nothing can have been joined
 }
 
 }  // namespace airdma::cm

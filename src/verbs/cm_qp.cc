@@ -9,6 +9,7 @@
 
 #include "verbs/api.h"
 #include "verbs/cm_api.h"
+#include "verbs/cm_ib.h"
 #include "verbs/cm_state.h"
 #include "verbs/internal.h"
 
@@ -82,14 +83,27 @@ ibv_qp_init_attr_ex copy_of(const ibv_qp_init_attr_ex& attr) {
   return copy;
 }
 
+bool of_xrc(ibv_qp_type type) { return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV; }
+
+/// The target of an XRC connection has its receives in a domain: the device's own by default.
+Status name_xrc_domain(const Device& device, ibv_qp_init_attr_ex& attr) {
+  if (attr.qp_type != IBV_QPT_XRC_RECV) return {};
+  if ((attr.comp_mask & IBV_QP_INIT_ATTR_XRCD) != 0 && attr.xrcd != nullptr) return {};
+  auto domain = xrc_domain_of(device);
+  if (!domain) return std::unexpected(domain.error());
+  attr.xrcd = *domain;
+  attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  return {};
+}
+
 Status make_parts(rdma_cm_id* id, ibv_qp_init_attr_ex& attr, Parts& parts) {
-  if (attr.send_cq == nullptr) {
+  if (attr.send_cq == nullptr && attr.qp_type != IBV_QPT_XRC_RECV) {
     auto made = make_cq(id, attr.cap.max_send_wr, parts.send_channel, parts.send_cq);
     if (!made) return made;
     attr.send_cq = parts.send_cq;
   }
-  if (attr.srq == nullptr) attr.srq = id->srq;
-  if (attr.recv_cq == nullptr) {
+  if (attr.srq == nullptr && !of_xrc(attr.qp_type)) attr.srq = id->srq;
+  if (attr.recv_cq == nullptr && !of_xrc(attr.qp_type)) {
     auto made = make_cq(id, receives(attr), parts.receive_channel, parts.receive_cq);
     if (!made) return made;
     attr.recv_cq = parts.receive_cq;
@@ -97,13 +111,36 @@ Status make_parts(rdma_cm_id* id, ibv_qp_init_attr_ex& attr, Parts& parts) {
   auto qp = verbs::create_qp_ex(id->verbs, &attr);
   if (!qp) return std::unexpected(qp.error());
   parts.qp = *qp;
+  if (attr.qp_type == IBV_QPT_UD) return start_datagrams(parts.qp, kDefaultQkey);
   return verbs::init_queue_pair(parts.qp, kPeerAccess);
+}
+
+/// What an XRC shared receive queue needs and the program left out: a domain, and where its
+/// receives complete, which then is the id's.
+Status fill_xrc(Id& id, ibv_srq_init_attr_ex& attr) {
+  const bool typed = (attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0;
+  if (!typed || attr.srq_type != IBV_SRQT_XRC) return {};
+  if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attr.xrcd == nullptr) {
+    auto domain = xrc_domain_of(*id.device);
+    if (!domain) return std::unexpected(domain.error());
+    attr.xrcd = *domain;
+    attr.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
+  }
+  if ((attr.comp_mask & IBV_SRQ_INIT_ATTR_CQ) != 0 && attr.cq != nullptr) return {};
+  if (id.pub.recv_cq == nullptr) {
+    auto made = make_cq(&id.pub, attr.attr.max_wr, id.pub.recv_cq_channel, id.pub.recv_cq);
+    if (!made) return made;
+  }
+  attr.cq = id.pub.recv_cq;
+  attr.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+  return {};
 }
 
 void publish(rdma_cm_id& id, const Parts& parts) {
   id.qp = parts.qp;
   id.send_cq = parts.send_cq;
   id.send_cq_channel = parts.send_channel;
+  if (parts.receive_cq == nullptr) return;  // an XRC shared receive queue may have made one
   id.recv_cq = parts.receive_cq;
   id.recv_cq_channel = parts.receive_channel;
 }
@@ -120,14 +157,15 @@ Parts withdraw(rdma_cm_id& id) {
 void end_with_queue_pair(Id& id) {
   switch (id.state) {
     case IdState::kConnecting:
-      id.active->cancel();
-      id.active.reset();
+    case IdState::kAccepted:
+      kind_of(id).abandon(id);
       id.state = IdState::kClosed;
       return report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
     case IdState::kConnected:
+      if (id.datagram()) return;  // it has no connection
+      [[fallthrough]];
     case IdState::kDisconnecting:
-      // What is on its way still goes out; nobody is left to be told of the stream's end.
-      if (auto queue_pair = id.queue_pair.lock()) queue_pair->disconnect();
+      kind_of(id).abandon(id);
       id.state = IdState::kDisconnected;
       return report(id, RDMA_CM_EVENT_DISCONNECTED);
     case IdState::kIdle:
@@ -169,6 +207,7 @@ Status create_qp_ex(rdma_cm_id* handle, ibv_qp_init_attr_ex* attr) {
   granted.pd = names_pd ? attr->pd : id->pub.pd;
   granted.comp_mask |= IBV_QP_INIT_ATTR_PD;
   if (granted.pd == nullptr || granted.pd->context != id->pub.verbs) return fail(EINVAL);
+  if (auto named = name_xrc_domain(*id->device, granted); !named) return named;
   Parts parts;
   if (auto made = make_parts(&id->pub, granted, parts); !made) {
     destroy(parts);
@@ -192,19 +231,31 @@ void destroy_qp(rdma_cm_id* handle) {
     Id* id = find_id(handle);
     if (id == nullptr || id->pub.qp == nullptr) return;
     end_with_queue_pair(*id);
+    detach_groups(*id);
     parts = withdraw(id->pub);
   }
   destroy(parts);  // may wait for acknowledgements
 }
 
 Status create_srq(rdma_cm_id* handle, ibv_pd* pd, ibv_srq_init_attr* attr) {
-  std::lock_guard lock(control().mutex);
-  Id* id = find_id(handle);
-  if (id == nullptr || id->pub.verbs == nullptr || id->pub.srq != nullptr) return fail(EINVAL);
-  auto srq = verbs::create_srq(pd != nullptr ? pd : id->pub.pd, attr);
-  if (!srq) return std::unexpected(srq.error());
-  id->pub.srq = *srq;
-  return {};
+  if (attr == nullptr) return fail(EINVAL);
+  ibv_srq_init_attr_ex wanted{};
+  wanted.srq_context = attr->srq_context;
+  wanted.attr = attr->attr;
+  wanted.pd = pd;
+  if (pd != nullptr) wanted.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+  {
+    std::lock_guard lock(control().mutex);
+    const Id* id = find_id(handle);
+    if (id == nullptr) return fail(EINVAL);
+    if (id->pub.qp_type == IBV_QPT_XRC_RECV) {
+      wanted.srq_type = IBV_SRQT_XRC;
+      wanted.comp_mask |= IBV_SRQ_INIT_ATTR_TYPE;
+    }
+  }
+  auto made = create_srq_ex(handle, &wanted);
+  if (made) attr->attr = wanted.attr;
+  return made;
 }
 
 Status create_srq_ex(rdma_cm_id* handle, ibv_srq_init_attr_ex* attr) {
@@ -216,6 +267,7 @@ Status create_srq_ex(rdma_cm_id* handle, ibv_srq_init_attr_ex* attr) {
     attr->pd = id->pub.pd;
     attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
   }
+  if (auto filled = fill_xrc(*id, *attr); !filled) return filled;
   auto srq = verbs::create_srq_ex(id->pub.verbs, attr);
   if (!srq) return std::unexpected(srq.error());
   id->pub.srq = *srq;
@@ -234,28 +286,12 @@ void destroy_srq(rdma_cm_id* handle) {
     const auto status = verbs::destroy_srq(srq);
 }
 
-// The steps of a program that moves its queue pair itself. Nothing but rights comes from here: the
-// connection gives the queue pair its stream, from INIT on.
 Status init_qp_attr(rdma_cm_id* handle, ibv_qp_attr* attr, int* attr_mask) {
   if (attr == nullptr || attr_mask == nullptr) return fail(EINVAL);
   std::lock_guard lock(control().mutex);
   const Id* id = find_id(handle);
   if (id == nullptr || id->pub.verbs == nullptr) return fail(EINVAL);
-  switch (attr->qp_state) {
-    case IBV_QPS_INIT:
-    case IBV_QPS_RTR:
-      attr->qp_access_flags = kPeerAccess | IBV_ACCESS_LOCAL_WRITE;
-      attr->pkey_index = 0;
-      attr->port_num = id->pub.port_num;
-      *attr_mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
-      if (attr->qp_state == IBV_QPS_INIT) *attr_mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-      return {};
-    case IBV_QPS_RTS:
-      *attr_mask = IBV_QP_STATE;
-      return {};
-    default:
-      return fail(EINVAL);
-  }
+  return kind_of(*id).init_qp_attr(*id, *attr, *attr_mask);
 }
 
 // MPA carries no vendor options: the peer's are none, and ours stay here.

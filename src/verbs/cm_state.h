@@ -12,7 +12,9 @@
 //      \--resolve_addr-----+--> kAddressResolved                         |    \ (peer  kClosed
 //                                 | resolve_route                        |     \  gone)
 //                               kRouteResolved                           |     kClosed
-//                                 | connect                              |
+//                                 | connect                              | (InfiniBand: kAccepted,
+//                                 |                                      |  until the peer has
+//                                 heard)
 //                               kConnecting --(reply)--> kConnected <----+
 //                                 |    \                   ^ establish
 //                                 |     (reply) -----> kAnswered: the queue pair is the program's
@@ -35,6 +37,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/object_pool.h"
@@ -42,6 +45,8 @@
 #include "base/result.h"
 #include "io/address_watch.h"
 #include "runtime/connection.h"
+#include "runtime/ib_cm.h"
+#include "verbs/device.h"
 
 namespace airdma::cm {
 
@@ -54,6 +59,7 @@ enum class IdState : std::uint8_t {
   kConnecting,
   kAnswered,  // connected, and the program has yet to make its own queue pair ready
   kRequested,
+  kAccepted,  // the peer has yet to say that it knows
   kConnected,
   kDisconnecting,
   kDisconnected,
@@ -63,6 +69,10 @@ enum class IdState : std::uint8_t {
 
 struct Channel;
 struct Id;
+
+/// What a request is known by to its transport.
+using RequestName =
+    std::variant<std::monostate, const runtime::PassiveConnection*, ibcm::CommunicationId>;
 
 struct Event {
   rdma_cm_event pub{};
@@ -86,7 +96,8 @@ struct Channel {
 /// What the runtime tells about an id. It may outlive the id.
 class Link final : public runtime::ConnectObserver,
                    public runtime::ListenObserver,
-                   public runtime::StreamObserver {
+                   public runtime::StreamObserver,
+                   public runtime::IbObserver {
  public:
   explicit Link(Id* id) : id_(id) {}
   /// Under Control::mutex: nothing is reported from now on.
@@ -98,6 +109,7 @@ class Link final : public runtime::ConnectObserver,
   void on_request(std::shared_ptr<runtime::PassiveConnection> connection) override;
   void on_request_lost(runtime::PassiveConnection& connection) override;
   void on_stream_closed() override;
+  void on_ib_event(const ibcm::Event& event) override;
 
  private:
   Id* id_;
@@ -106,8 +118,11 @@ class Link final : public runtime::ConnectObserver,
 /// A device the connection manager uses, with the context and protection domain it gives to ids.
 struct Device {
   std::string interface;
+  verbs::Transport transport = verbs::Transport::kIwarp;
+  const verbs::Device* device = nullptr;
   ibv_context* context = nullptr;
   ibv_pd* pd = nullptr;
+  ibv_xrcd* xrc_domain = nullptr;  // once it was needed
   std::uint8_t max_responder_resources = 0;
   std::uint8_t max_initiator_depth = 0;
 };
@@ -117,10 +132,87 @@ struct EndpointAttributes {
   ibv_qp_init_attr qp{};
 };
 
+/// A multicast group that the id has joined.
+struct Group {
+  io::Address address;
+  ibv_gid gid{};
+  ibv_qp* attached = nullptr;
+};
+
+/// An InfiniBand connection, or what is known of its peer so far.
+struct IbSide {
+  ibcm::CommunicationId id;  // 0: nothing of this id is under way
+  model::AddressVector path;
+  Qpn remote_qpn;
+  Psn rq_psn;  // ours to choose
+  Psn sq_psn;  // the peer's
+  std::uint8_t path_mtu = 0;
+  std::uint8_t ack_timeout = 0;
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint8_t offered_depth = 0;  // passive: READs that the peer has room for
+};
+
 /// READs in both directions.
 struct Depths {
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
+};
+
+struct EventDetails {
+  int status = 0;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  Bytes private_data = {};
+  // InfiniBand only.
+  bool flow_control = false;
+  bool srq = false;
+  std::uint8_t retry_count = 0;
+  std::uint8_t rnr_retry_count = 0;
+  std::uint32_t qp_num = 0;
+  std::uint32_t qkey = 0;
+  ibv_ah_attr path{};
+  void* context = nullptr;  // of a multicast group, in place of private data
+};
+
+/// A connection request that arrived and has no id yet.
+class Request {
+ public:
+  virtual ~Request() = default;
+  [[nodiscard]] virtual io::Address local() const = 0;
+  [[nodiscard]] virtual io::Address peer() const = 0;
+  [[nodiscard]] virtual verbs::Transport transport() const = 0;
+  /// It is now the request of this id, which has its addresses and its device; what its event says.
+  /// The details' private data is there as long as the request.
+  virtual EventDetails give_to(Id& fresh) = 0;
+  /// Nobody wants it.
+  virtual void turn_away() = 0;
+  [[nodiscard]] virtual RequestName name() const = 0;
+};
+
+/// How ids of one kind of device connect. The caller has looked at the id's state.
+class ConnectionKind {
+ public:
+  /// From kRouteResolved to kConnecting, or to an event that says why not.
+  virtual Status connect(Id& id, const rdma_conn_param* param) const = 0;
+  /// From kAnswered to kConnected.
+  virtual Status establish(Id& id) const = 0;
+  /// From kRequested to kAccepted or kConnected.
+  virtual Status accept(Id& id, const rdma_conn_param* param) const = 0;
+  /// Answers a request, or in kAnswered the reply, with no. `by_ece`: because of vendor options.
+  virtual Status reject(Id& id, Bytes private_data, bool by_ece) const = 0;
+  /// In kDisconnecting: the event may come in here or later.
+  virtual void disconnect(Id& id) const = 0;
+  /// Ends whatever there is. No event follows.
+  virtual void abandon(Id& id) const = 0;
+  virtual Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const = 0;
+  /// A message arrived on the queue pair of an id in kAccepted.
+  virtual void note_traffic(Id&) const {}
+
+ protected:
+  ~ConnectionKind() = default;
 };
 
 struct Id {
@@ -138,9 +230,11 @@ struct Id {
 
   // Listeners.
   std::shared_ptr<runtime::Listener> listener;
+  std::optional<ibcm::ListenerId> ib_listener;
+  runtime::ServiceLease service;  // the RoCE devices' port, from bind() on
   unsigned backlog = 0;
   unsigned unfetched_requests = 0;
-  std::deque<std::shared_ptr<runtime::PassiveConnection>> waiting;  // for room in the backlog
+  std::deque<std::unique_ptr<Request>> waiting;  // for room in the backlog
   std::size_t most_waiting = 0;
   bool collects_requests = false;            // fetches several before it begins with the first
   const rdma_cm_id* last_request = nullptr;  // id of the last fetched one; may be gone
@@ -149,11 +243,14 @@ struct Id {
   // Connections.
   std::shared_ptr<runtime::ActiveConnection> active;
   std::shared_ptr<runtime::PassiveConnection> passive;
+  RequestName request;  // while it is not answered
   std::weak_ptr<runtime::StreamQueuePair> queue_pair;
+  IbSide ib;
   ibv_qp* program_qp = nullptr;  // that the program made and named in conn_param; may be gone
   Depths agreed;                 // while in kAnswered
   std::vector<std::byte> default_private_data;  // of connect(id, NULL): from create_ep
   bool closed_early = false;  // the stream ended before its establishment was told
+  std::vector<Group> groups;
 
   rdma_cm_id* handle() { return &pub; }
   [[nodiscard]] ibv_qp* qp() const { return pub.qp != nullptr ? pub.qp : program_qp; }
@@ -192,6 +289,7 @@ struct Control {
   // host's addresses and routes stay as they are.
   io::AddressWatch::Generation host_generation = io::AddressWatch::kUnwatched;
   std::vector<std::pair<io::Address, const Device*>> owners;
+  std::optional<bool> has_roce;
   std::vector<std::pair<io::Address, io::Address>> sources;  // of destinations
 };
 
@@ -205,26 +303,18 @@ Id* find_id(const rdma_cm_id* handle);
 // Channels and events (cm_events.cc).
 Result<Channel*> make_channel();
 void free_channel(Channel& channel);
-struct EventDetails {
-  int status = 0;
-  std::uint8_t responder_resources = 0;
-  std::uint8_t initiator_depth = 0;
-  Bytes private_data = {};
-};
 /// Queues an event of `id`.
 void report(Id& id, rdma_cm_event_type type, const EventDetails& details = {});
 /// Queues a CONNECT_REQUEST of `listener` for `fresh`; false without memory.
 bool report_request(Id& listener, Id& fresh, const EventDetails& details);
-/// The stream of `id` runs: its queue pair is in RTS. Queues ESTABLISHED (cm_connect.cc).
-void established(Id& id, const mpa::Agreement& agreement, const EventDetails& details);
 /// Forgets what is queued for the id; requests are closed, with their new ids.
 void drop_events(Id& id);
 /// Moves what is queued for the id, and the new ids of queued requests.
 void move_events(Id& id, Channel* to);
 /// Queues requests that waited for room in the backlog (cm_listen.cc).
 void admit_waiting(Id& listener);
-/// Forgets the queued request that made `fresh`. False when it was fetched already.
-bool drop_request(Id& listener, const Id& fresh);
+/// Forgets the queued request that made `fresh`, and the id. No effect once it was fetched.
+void drop_request(const Id& fresh);
 void acknowledge(Event& event);
 /// The program has begun with a request: a thread that was held up may fetch the next one.
 void note_handover();
@@ -248,20 +338,40 @@ Status bind(Id& id, const io::Address& address);
 void check_host();
 /// The address that a destination is reached from, when the program has none in mind.
 Result<io::Address> source_towards(const io::Address& destination);
-/// The device of the interface that owns a local address: ENODEV when there is none.
+/// The device of the interface that owns a local address, of this kind: ENODEV when there is none.
 /// After check_host() in the same call.
+Result<const Device*> device_at(const io::Address& local, verbs::Transport transport);
+/// The same of the kind that programs get here, AIRDMA_CM=roce|iwarp, or of the other kind.
 Result<const Device*> device_at(const io::Address& local);
+/// Whether there are RoCE devices. After check_host() in the same call.
+bool has_roce();
 void use_device(Id& id, const Device& device);
+/// For XRC queue pairs and shared receive queues that name no domain.
+Result<ibv_xrcd*> xrc_domain_of(const Device& device);
 
-// Connections.
-/// The runtime's object of the id's queue pair, ready for a connection; null when there is none or
-/// it is not.
+// Connections (cm_connect.cc).
+const ConnectionKind& kind_of(const Id& id);
+const ConnectionKind& iwarp_connections();  // cm_iwarp.cc
+const ConnectionKind& ib_connections();     // cm_ib.cc
+/// The runtime's object of the id's queue pair over TCP, ready for a connection; null when there is
+/// none or it is not.
 std::shared_ptr<runtime::StreamQueuePair> queue_pair_of(const Id& id);
 /// For an id without a queue pair: remembers the one that the program names.
 void find_program_qp(Id& id, const rdma_conn_param* param);
-/// Of a conn_param: 255 stands for the device's maximum, more than it is EINVAL.
+/// Of a conn_param: 255 stands for the device's maximum, more than it is EINVAL. Without one, the
+/// device's maxima.
 Result<Depths> depths_of(const Id& id, const rdma_conn_param& param);
-mpa::Offer offer_for(const Id& id, const Depths& depths);
+Result<Depths> connect_depths(const Id& id, const rdma_conn_param* param);
+Bytes connect_data(const Id& id, const rdma_conn_param* param);
+/// The connection did not come up: the queue pair can only be destroyed, and what waits on it is
+/// flushed.
+void give_up(Id& id, rdma_cm_event_type event, const EventDetails& details);
+void report_disconnected(Id& id);
+/// A request came to a listener (cm_listen.cc).
+void take_request(Id& listener, std::unique_ptr<Request> request);
+/// One that was not answered yet is gone with its peer. `id`: its listener, or its own if it has
+/// one.
+void lose_request(Id& id, const RequestName& name);
 Bytes private_data_of(const void* data, std::size_t length);
 
 // Synchronous ids. Without Control::mutex.
