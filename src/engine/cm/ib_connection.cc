@@ -211,8 +211,7 @@ void Connection::release(std::uint64_t transaction_id, Time now) {
   released_ = true;
   switch (state_) {
     case State::kReqSent:
-      // The peer cannot know us by the id in the message's head yet, so it goes with the GUID.
-      send_rej(CmAnswered::kReq, CmRejectReason::kTimeout, bytes_of(ca_guid_), {});
+      send_cancel();
       return end();
     case State::kReqReceived:
       send_rej(CmAnswered::kReq, CmRejectReason::kConsumer, {}, {});
@@ -285,6 +284,7 @@ void Connection::on(const wire::CmRtu&) { traffic_seen(); }
 void Connection::on(const wire::CmMra& mra, Time now) {
   const bool of_req = state_ == State::kReqSent && mra.answered == CmAnswered::kReq;
   const bool of_rep = state_ == State::kRepSent && mra.answered == CmAnswered::kRep;
+  if (of_req) mra_id_ = mra.local_id;
   if (of_req || of_rep) resend_.patience(now, wire_time(mra.service_timeout));
 }
 
@@ -416,7 +416,7 @@ void Connection::give_up(Time now) {
   resend_.stop();
   switch (state_) {
     case State::kReqSent:
-      send_rej(CmAnswered::kReq, CmRejectReason::kTimeout, bytes_of(ca_guid_), {});
+      send_cancel();
       report(EventKind::kUnreachable);
       return end();
     case State::kRepSent:
@@ -473,6 +473,13 @@ void Connection::send_dreq(Bytes private_data, std::uint64_t transaction_id, Tim
 void Connection::send_rej(CmAnswered answered, CmRejectReason reason, Bytes additional,
                           Bytes private_data) {
   send(wire::CmRej{id_, remote_id_, answered, reason, additional, private_data});
+}
+
+// The peer's name for the request is known from its MRA, if there was one. Without, it may know
+// ours by the GUID behind it.
+void Connection::send_cancel() {
+  const auto guid = bytes_of(ca_guid_);
+  send(wire::CmRej{id_, mra_id_, CmAnswered::kReq, CmRejectReason::kTimeout, guid, {}});
 }
 
 void Connection::report(EventKind kind) {

@@ -117,6 +117,7 @@ class Connection {
   void send_dreq(Bytes private_data, std::uint64_t transaction_id, Time now);
   void send_rej(wire::CmAnswered answered, wire::CmRejectReason reason, Bytes additional,
                 Bytes private_data);
+  void send_cancel();
   void report(EventKind kind);
   void report(EventKind kind, const wire::CmMad& mad);
   bool try_later(wire::CmRejectReason reason, Time now);
@@ -128,6 +129,7 @@ class Connection {
   State state_;
   CommunicationId id_;
   CommunicationId remote_id_{};
+  CommunicationId mra_id_{};          // what the peer calls a request that it has not answered
   std::uint64_t transaction_id_ = 0;  // of the REQ
   model::AddressVector path_;
   std::uint64_t ca_guid_ = 0;

@@ -355,6 +355,18 @@ TEST(IbConnection, EndsARequestWhoseSenderGaveUp) {
   EXPECT_FALSE(hosts.b.manager.accept(hosts.passive, Hosts::answer(), hosts.now));
 }
 
+TEST(IbConnection, GivesUpARequestByThePeersNameForIt) {
+  Hosts hosts;
+  hosts.ask();
+  hosts.pass(milliseconds(50));  // asked again, and told to wait
+  hosts.a.manager.release(hosts.active, hosts.now);
+  const auto mads = hosts.taken(hosts.a);
+  ASSERT_EQ(mads.size(), 1u);
+  EXPECT_EQ(in<wire::CmRej>(mads[0]).remote_id, hosts.passive);
+  hosts.arrive(hosts.b, mads[0]);
+  hosts.b.take(EventKind::kRequestLost);
+}
+
 TEST(IbConnection, LearnsFromTrafficThatItIsUp) {
   Hosts hosts;
   hosts.ask_and_accept();
