@@ -44,6 +44,25 @@ class CmIbTest : public CmTest {
     EXPECT_TRUE(verbs::query_qp(qp, &attr, 0, &init));
     return attr;
   }
+  /// By the attributes that the requests and answers of the test below name.
+  void expect_connected_pair() {
+    const ibv_qp_attr one = attributes(client_->qp);
+    const ibv_qp_attr other = attributes(passive_->qp);
+    EXPECT_EQ(one.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(other.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(one.dest_qp_num, passive_->qp->qp_num);
+    EXPECT_EQ(other.dest_qp_num, client_->qp->qp_num);
+    EXPECT_EQ(one.sq_psn, other.rq_psn);
+    EXPECT_EQ(other.sq_psn, one.rq_psn);
+    EXPECT_EQ(one.path_mtu, other.path_mtu);
+    EXPECT_EQ(one.max_rd_atomic, 2);
+    EXPECT_EQ(one.max_dest_rd_atomic, 3);
+    EXPECT_EQ(other.max_rd_atomic, 3);
+    EXPECT_EQ(other.max_dest_rd_atomic, 2);
+    EXPECT_EQ(one.retry_cnt, 5);
+    EXPECT_EQ(one.rnr_retry, 4);
+    EXPECT_EQ(other.rnr_retry, 6);
+  }
   static rdma_cm_id* new_datagram_id(const EventChannel& channel) {
     rdma_cm_id* id = nullptr;
     EXPECT_TRUE(create_id(channel.get(), &id, nullptr, RDMA_PS_UDP));
@@ -107,22 +126,7 @@ TEST_F(CmIbTest, ConnectsAndDisconnects) {
     EXPECT_EQ(at_client.responder_resources, 3);
     EXPECT_EQ(at_client.initiator_depth, 2);
     EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
-    const ibv_qp_attr one = attributes(client_->qp);
-    const ibv_qp_attr other = attributes(passive_->qp);
-    EXPECT_EQ(one.qp_state, IBV_QPS_RTS);
-    EXPECT_EQ(other.qp_state, IBV_QPS_RTS);
-    EXPECT_EQ(one.dest_qp_num, passive_->qp->qp_num);
-    EXPECT_EQ(other.dest_qp_num, client_->qp->qp_num);
-    EXPECT_EQ(one.sq_psn, other.rq_psn);
-    EXPECT_EQ(other.sq_psn, one.rq_psn);
-    EXPECT_EQ(one.path_mtu, other.path_mtu);
-    EXPECT_EQ(one.max_rd_atomic, 2);
-    EXPECT_EQ(one.max_dest_rd_atomic, 3);
-    EXPECT_EQ(other.max_rd_atomic, 3);
-    EXPECT_EQ(other.max_dest_rd_atomic, 2);
-    EXPECT_EQ(one.retry_cnt, 5);
-    EXPECT_EQ(one.rnr_retry, 4);
-    EXPECT_EQ(other.rnr_retry, 6);
+    expect_connected_pair();
 
     ASSERT_TRUE(disconnect(client_));
     EXPECT_EQ(client_->qp->state, IBV_QPS_ERR);
