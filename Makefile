@@ -8,7 +8,7 @@ PRESET ?= $(if $(filter true 1,$(CI)),ci,release)
 # An outer `make -n` or -j must not reach ninja or ctest through the environment.
 unexport MAKEFLAGS MFLAGS
 
-.PHONY: all build test demo bench install asan tsan dev fuzz tidy format clean
+.PHONY: all build test demo bench interop install asan tsan dev fuzz tidy format clean
 
 all: build
 
@@ -30,6 +30,12 @@ bench:
 	@scripts/install-deps.sh bench
 	@scripts/build.sh bench $(JOBS) all
 	@scripts/bench.sh build-bench
+
+# Against the kernel's rxe, in a virtual machine; root. CASES='ib_send UD' picks some.
+interop:
+	@scripts/install-deps.sh interop
+	@scripts/build.sh $(PRESET) $(JOBS)
+	@scripts/interop.sh $(CASES)
 
 install: build
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"

@@ -12,7 +12,8 @@ test="libgtest-dev libgmock-dev libisal-dev zlib1g-dev tshark perftest qperf ibv
 bench="libbenchmark-dev libisal-dev libfabric-dev perftest rdmacm-utils iperf3 ucx-utils iproute2
        util-linux procps python3"
 fuzz="clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev"
-interop="tshark qemu-system-x86 python3"
+interop="qemu-system-x86 ibverbs-providers ibverbs-utils rdmacm-utils perftest iproute2 kmod python3
+         util-linux"
 
 list_only=false
 wanted=
