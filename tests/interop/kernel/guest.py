@@ -78,7 +78,7 @@ class Guest:
     def _ready(self):
         if self._qemu.poll() is not None:
             raise Failure(f"qemu ended with status {self._qemu.returncode}")
-        return "interop guest is ready" in self.console()
+        return "interop guest is ready" in self.console() and self.run("true").status == 0
 
     def console(self):
         return self._console.read_text(errors="replace") if self._console.exists() else ""

@@ -116,9 +116,9 @@ def cases(bulk):
     pingpongs = [Case(f"ibv_{kind}_pingpong -n 50 -c -s {size}", "-g")
                  for kind, size in (("rc", 1), ("rc", 5000), ("rc", 262144), ("uc", 5000),
                                     ("ud", 1000), ("srq", 5000))]
-    perftests = [Case(f"ib_{verb} -n 100 -s {size}", "-x")
-                 for verb in ("send_bw", "send_lat", "write_bw", "write_lat", "read_bw", "read_lat")
-                 for size in (64, 65536)]
+    perftests = [Case(f"ib_{verb}_{kind} -n 100 -s {size}", "-x")
+                 for verb in ("send", "write", "read")
+                 for kind, size in (("bw", 64), ("bw", 65536), ("lat", 64))]
     services = [Case(f"ib_{verb} -c {service} -n 100 -s 1000", "-x")
                 for verb, service in (("send_bw", "UC"), ("write_bw", "UC"), ("send_bw", "UD"),
                                       ("send_lat", "UD"))]
@@ -128,8 +128,10 @@ def cases(bulk):
     return pingpongs + perftests + services + atomics + moved
 
 
-LOSS = ("tc qdisc add dev eth0 root netem loss 1% && tc qdisc add dev eth0 ingress && "
-        "tc filter add dev eth0 ingress matchall action pass random netrand drop 100")
+# With its path, for the guest's shell has a tc of its own.
+LOSS = " && ".join(f"/usr/bin/tc {words}" for words in (
+    "qdisc add dev eth0 root netem loss 1%", "qdisc add dev eth0 ingress",
+    "filter add dev eth0 ingress matchall action pass random netrand drop 100"))
 
 
 class Table:
@@ -180,7 +182,7 @@ def main(airdma, folder, words):
         for case in wanted:
             table.row(case)
         if guest.run(LOSS).status != 0:
-            raise Failure("the guest cannot lose packets")
+            raise Failure("the guest cannot be told to lose packets")
         table.head("with 1 % loss in both directions")
         for case in [Bulk(operation, 4, bulk) for operation in ("send", "write", "read")]:
             table.row(case)
