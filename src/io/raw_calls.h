@@ -35,6 +35,10 @@ inline ssize_t send(int fd, const void* data, std::size_t size, int flags) {
   return ::syscall(SYS_sendto, fd, data, size, flags, nullptr, 0);
 }
 
+inline ssize_t send(int fd, const msghdr* message, int flags) {
+  return ::syscall(SYS_sendmsg, fd, message, flags);
+}
+
 inline ssize_t receive(int fd, void* data, std::size_t size, int flags) {
   return ::syscall(SYS_recvfrom, fd, data, size, flags, nullptr, nullptr);
 }

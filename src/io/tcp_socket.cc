@@ -113,6 +113,16 @@ Result<std::size_t> TcpSocket::send(Bytes bytes) {
   return fail(errno, "send");
 }
 
+Result<std::size_t> TcpSocket::send(std::span<iovec> pieces) {
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  const ssize_t sent = raw::send(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0) return static_cast<std::size_t>(sent);
+  if (errno == EAGAIN || errno == EINTR) return std::size_t{0};
+  return fail(errno, "sendmsg");
+}
+
 Result<std::size_t> TcpSocket::receive(MutableBytes into) {
   const ssize_t got = raw::receive(fd_.get(), into.data(), into.size(), MSG_DONTWAIT);
   if (got > 0) return static_cast<std::size_t>(got);

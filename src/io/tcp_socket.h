@@ -2,8 +2,11 @@
 // Non-blocking TCP sockets. Every call is one system call; errors are errno and its name.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/bytes.h"
@@ -45,6 +48,8 @@ class TcpSocket {
 
   /// Bytes taken; 0 when the socket is full. Errors: ECONNRESET, EPIPE, ...
   Result<std::size_t> send(Bytes bytes);
+  /// The same for pieces of memory. EFAULT: the first byte is not there to be read.
+  Result<std::size_t> send(std::span<iovec> pieces);
   /// Bytes received; 0 when there are none now; ENODATA at the end of the stream.
   Result<std::size_t> receive(MutableBytes into);
   void shutdown_send();

@@ -12,13 +12,10 @@ constexpr int kReadsPerTurn = 16;
 
 }  // namespace
 
-void LingeringSocket::start(Progress& progress, io::TcpSocket socket, IoBuffer backlog,
-                            std::size_t begin, std::size_t end) {
+void LingeringSocket::start(Progress& progress, io::TcpSocket socket, Backlog backlog) {
   std::shared_ptr<LingeringSocket> self(new LingeringSocket(progress));
   self->socket_ = std::move(socket);
   self->backlog_ = std::move(backlog);
-  self->begin_ = begin;
-  self->end_ = end;
   std::lock_guard lock(self->mutex_);
   if (!self->send_rest() || !self->read_rest()) return;
   const auto watch = progress.add_control(self->socket_.fd(), self);
@@ -30,15 +27,14 @@ void LingeringSocket::start(Progress& progress, io::TcpSocket socket, IoBuffer b
 
 // False when the stream is of no more use.
 bool LingeringSocket::send_rest() {
-  while (begin_ < end_) {
-    const auto sent = socket_.send(Bytes(backlog_.bytes()).subspan(begin_, end_ - begin_));
+  while (!backlog_.empty()) {
+    const auto sent = socket_.send(backlog_.front());
     if (!sent) return false;
     if (*sent == 0) return true;
-    begin_ += *sent;
+    backlog_.use(*sent);
   }
   if (!shutdown_sent_) socket_.shutdown_send();
   shutdown_sent_ = true;
-  backlog_.give_back();
   return true;
 }
 

@@ -8,16 +8,15 @@
 #include <mutex>
 
 #include "io/tcp_socket.h"
-#include "runtime/io_buffer.h"
+#include "runtime/backlog.h"
 #include "runtime/progress.h"
 
 namespace airdma::runtime {
 
 class LingeringSocket : public Pollable, public std::enable_shared_from_this<LingeringSocket> {
  public:
-  /// Bytes [begin, end) of `backlog` are still to be sent; `backlog` may be empty.
-  static void start(Progress& progress, io::TcpSocket socket, IoBuffer backlog, std::size_t begin,
-                    std::size_t end);
+  /// `backlog` is still to be sent; it may be empty.
+  static void start(Progress& progress, io::TcpSocket socket, Backlog backlog);
   void on_ready(std::uint32_t events) override;
   void on_deadline() override;
 
@@ -31,9 +30,7 @@ class LingeringSocket : public Pollable, public std::enable_shared_from_this<Lin
   std::mutex mutex_;  // start() against the progress thread
   WatchId watch_ = 0;
   io::TcpSocket socket_;
-  IoBuffer backlog_;
-  std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  Backlog backlog_;
   bool shutdown_sent_ = false;
 };
 

@@ -155,7 +155,7 @@ void PassiveSetup::reject(Bytes private_data) {
   responder_.reject(private_data);
   [[maybe_unused]] const bool sent = send_answer();
   if (tap_) tap_->closed(false);
-  LingeringSocket::start(progress_, std::move(socket_), {}, 0, 0);
+  LingeringSocket::start(progress_, std::move(socket_), {});
 }
 
 void PassiveSetup::cancel() {

@@ -135,6 +135,8 @@ Status StreamQueuePair::start_stream(io::TcpSocket socket, const iwarp::StreamPa
     tap_ = std::move(tap);
     stream_observer_ = std::move(observer);
     state_.store(QpState::kRts, std::memory_order_release);
+    // Elsewhere the network, not copying, is what limits a stream; and a trace reads what was sent.
+    gathers_ = params.within_host && !tap_;
     endpoint_->start(params, now_);
     if (!leftover.empty()) endpoint_->on_bytes(leftover, now_);
     pending_.fetch_or(kReceive | kTransmit, std::memory_order_relaxed);
@@ -187,9 +189,7 @@ void StreamQueuePair::leave_stream_behind() {
   if (tap_) tap_->closed(false);
   tap_.reset();
   log_closed();
-  LingeringSocket::start(*progress_, std::move(socket_), std::move(backlog_), backlog_begin_,
-                         backlog_end_);
-  backlog_begin_ = backlog_end_ = 0;
+  LingeringSocket::start(*progress_, std::move(socket_), std::move(backlog_));
 }
 
 }  // namespace airdma::runtime

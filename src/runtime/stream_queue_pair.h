@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "engine/iwarp/endpoint.h"
 #include "io/tcp_socket.h"
+#include "runtime/backlog.h"
 #include "runtime/io_buffer.h"
 #include "runtime/queue_pair.h"
 #include "trace/tcp_tap.h"
@@ -104,7 +105,13 @@ class StreamQueuePair final : public QueuePair {
   void leave_to_poller();
   void receive_ended(int error);
   void transmit();
+  bool transmit_once(IoBuffer buffer);
+  bool transmit_gathered(IoBuffer buffer);
+  bool send_pieces();
+  bool keep_rest(std::span<const iovec> pieces);
+  void send_failed(int error);
   bool flush_backlog();
+  void payload_lost();
   bool send_some(Bytes bytes, std::size_t& sent);
   void update_stall();
   void update_pause();
@@ -123,9 +130,9 @@ class StreamQueuePair final : public QueuePair {
 
   model::AccessMask remote_access_ = iwarp::EndpointConfig{}.remote_access;
 
-  std::atomic<bool> stalled_{false};  // messages wait in the endpoint for receives
-  bool paused_ = false;               // so many that nothing is read meanwhile
-  std::atomic<bool> polled_{false};   // since still_polled()
+  std::atomic<bool> stalled_{false};    // messages wait in the endpoint for receives
+  bool paused_ = false;                 // so many that nothing is read meanwhile
+  std::atomic<bool> polled_{false};     // since still_polled()
   std::atomic<bool> receiving_{false};  // a thread is at much that has come
   std::atomic<bool> left_to_poller_{false};
   SharedReceiveQueue::Waiter shared_wait_{*this};
@@ -138,10 +145,10 @@ class StreamQueuePair final : public QueuePair {
   std::unique_ptr<trace::TcpTap> tap_;
   std::weak_ptr<StreamObserver> stream_observer_;
   InputBuffer input_;
-  bool bulk_ = false;  // much arrived at once: read into a large buffer
-  IoBuffer backlog_;   // framed, not yet taken by TCP
-  std::size_t backlog_begin_ = 0;
-  std::size_t backlog_end_ = 0;
+  bool bulk_ = false;     // much arrived at once: read into a large buffer
+  bool gathers_ = false;  // sends large payloads from where they are
+  iwarp::Gather gather_;
+  Backlog backlog_;
   bool receive_ended_ = false;  // the peer's FIN has come
   bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
   bool silent_write_ = false;   // the peer wrote since note_silent_write()

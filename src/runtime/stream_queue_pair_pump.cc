@@ -24,6 +24,20 @@ constexpr int kBuffersPerTurn = 16;
 // Bytes that are read without a large buffer.
 constexpr std::size_t kSmallRead = 4096;
 
+/// What is left of `pieces` behind their first `count` bytes.
+std::span<iovec> without_front(std::span<iovec> pieces, std::size_t count) {
+  while (!pieces.empty() && count >= pieces.front().iov_len) {
+    count -= pieces.front().iov_len;
+    pieces = pieces.subspan(1);
+  }
+  if (count != 0) {
+    iovec& first = pieces.front();
+    first.iov_base = static_cast<std::byte*>(first.iov_base) + count;
+    first.iov_len -= count;
+  }
+  return pieces;
+}
+
 }  // namespace
 
 // --- Entry points ---
@@ -48,7 +62,7 @@ void StreamQueuePair::drive_polling() {
     leave_to_poller();
     const Received first = may_receive() ? receive_once() : Received::kNothing;
     const bool idle = first == Received::kNothing && !receive_ended_ && !input_.is_open() &&
-                      backlog_begin_ == backlog_end_ && !endpoint_->may_transmit();
+                      backlog_.empty() && !endpoint_->may_transmit();
     if (!idle || pending_.load(std::memory_order_relaxed) != 0) {
       const std::uint32_t more = first == Received::kMore ? kReceive | kPoll : 0u;
       pump(pending_.exchange(0, std::memory_order_acq_rel) | more);
@@ -202,8 +216,7 @@ void StreamQueuePair::receive_ended(int error) {
   AIRDMA_LOG_INFO("qp 0x%x: connection lost, errno %d", config_.qpn.value(), error);
   endpoint_->on_stream_end(iwarp::StreamEnd::kReset, now_);
   shutdown_sent_ = true;
-  backlog_.give_back();
-  backlog_begin_ = backlog_end_ = 0;
+  backlog_.clear();
 }
 
 void StreamQueuePair::on_hang_up() {
@@ -222,28 +235,39 @@ void StreamQueuePair::transmit() {
   while (endpoint_->may_transmit()) {
     IoBuffer buffer = IoBuffer::borrow();
     if (!buffer) return progress_->serve_later(watch_);
-    const std::size_t framed = endpoint_->poll_transmit(buffer.bytes(), now_);
-    if (framed == 0) return;
-    std::size_t sent = 0;
-    if (!send_some(Bytes(buffer.bytes()).first(framed), sent)) return;
-    if (sent == framed) continue;
-    backlog_ = std::move(buffer);
-    backlog_begin_ = sent;
-    backlog_end_ = framed;
-    return;
+    if (!(gathers_ ? transmit_gathered(std::move(buffer)) : transmit_once(std::move(buffer))))
+      return;
   }
+}
+
+// These two: true when there may be more to send, and the socket takes it.
+bool StreamQueuePair::transmit_once(IoBuffer buffer) {
+  const std::size_t framed = endpoint_->poll_transmit(buffer.bytes(), now_);
+  if (framed == 0) return false;
+  std::size_t sent = 0;
+  if (!send_some(Bytes(buffer.bytes()).first(framed), sent)) return false;
+  if (sent == framed) return true;
+  backlog_.adopt(std::move(buffer), sent, framed);
+  return false;
+}
+
+bool StreamQueuePair::transmit_gathered(IoBuffer buffer) {
+  gather_.start(buffer.bytes());
+  const std::size_t framed = endpoint_->poll_transmit(gather_, now_);
+  const bool sent = framed != 0 && send_pieces();
+  gather_.clear();
+  return sent;
 }
 
 // True when nothing is left over from earlier.
 bool StreamQueuePair::flush_backlog() {
-  if (backlog_begin_ == backlog_end_) return true;
-  std::size_t sent = 0;
-  const Bytes rest = Bytes(backlog_.bytes()).subspan(backlog_begin_, backlog_end_ - backlog_begin_);
-  if (!send_some(rest, sent)) return false;
-  backlog_begin_ += sent;
-  if (backlog_begin_ < backlog_end_) return false;
-  backlog_begin_ = backlog_end_ = 0;
-  backlog_.give_back();
+  while (!backlog_.empty()) {
+    const Bytes rest = backlog_.front();
+    std::size_t sent = 0;
+    if (!send_some(rest, sent)) return false;
+    backlog_.use(sent);
+    if (sent < rest.size()) return false;
+  }
   return true;
 }
 
@@ -254,11 +278,7 @@ bool StreamQueuePair::send_some(Bytes bytes, std::size_t& sent) {
   while (sent < bytes.size()) {
     const auto taken = socket_.send(bytes.subspan(sent));
     if (!taken) {
-      // Bytes of the peer (a Terminate, say) may still wait to be read, unless it reset the stream.
-      receive(false);
-      if (!receive_ended_) receive_ended(taken.error().code);
-      shutdown_sent_ = true;
-      backlog_begin_ = backlog_end_ = 0;
+      send_failed(taken.error().code);
       return false;
     }
     if (*taken == 0) break;
@@ -268,6 +288,56 @@ bool StreamQueuePair::send_some(Bytes bytes, std::size_t& sent) {
     endpoint_->on_transmitted(*taken, now_);
   }
   return true;
+}
+
+void StreamQueuePair::send_failed(int error) {
+  // Bytes of the peer (a Terminate, say) may still wait to be read, unless it reset the stream.
+  receive(false);
+  if (!receive_ended_) receive_ended(error);
+  shutdown_sent_ = true;
+  backlog_.clear();
+}
+
+// What was gathered; what the socket does not take is copied, so that nobody waits for the pins.
+bool StreamQueuePair::send_pieces() {
+  iovec pieces[iwarp::Gather::kMostPieces];
+  const auto gathered = gather_.pieces();
+  std::ranges::transform(gathered, pieces, [](const iwarp::Gather::Piece& piece) {
+    return iovec{const_cast<std::byte*>(piece.bytes.data()), piece.bytes.size()};
+  });
+  std::span<iovec> rest = std::span(pieces).first(gathered.size());
+  while (!rest.empty()) {
+    const auto taken = socket_.send(rest);
+    if (!taken && taken.error().code != EFAULT) {
+      send_failed(taken.error().code);
+      return false;
+    }
+    if (!taken) {
+      payload_lost();
+      return false;
+    }
+    if (*taken == 0) {
+      if (!keep_rest(rest)) payload_lost();
+      return false;
+    }
+    bytes_sent_ += *taken;
+    rest = without_front(rest, *taken);
+    endpoint_->on_transmitted(*taken, now_);
+  }
+  return true;
+}
+
+bool StreamQueuePair::keep_rest(std::span<const iovec> pieces) {
+  return std::ranges::all_of(pieces, [this](const iovec& piece) {
+    return backlog_.append({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
+  });
+}
+
+// Nothing can follow the front of an FPDU whose rest is gone.
+void StreamQueuePair::payload_lost() {
+  backlog_.clear();
+  shutdown_sent_ = true;
+  endpoint_->on_payload_lost(now_);
 }
 
 // --- What the engine says ---
@@ -336,7 +406,7 @@ void StreamQueuePair::update_stream() {
 }
 
 void StreamQueuePair::finish_sending() {
-  if (!shutdown_sent_ && backlog_begin_ == backlog_end_) {
+  if (!shutdown_sent_ && backlog_.empty()) {
     socket_.shutdown_send();
     shutdown_sent_ = true;
   }
@@ -357,8 +427,7 @@ void StreamQueuePair::close_stream(bool reset) {
   } else {
     socket_.close();
   }
-  backlog_.give_back();
-  backlog_begin_ = backlog_end_ = 0;
+  backlog_.clear();
   if (!receive_ended_) endpoint_->on_stream_end(iwarp::StreamEnd::kReset, now_);
   drain_completions();
   log_closed();

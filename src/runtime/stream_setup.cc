@@ -61,12 +61,13 @@ iwarp::StreamParams stream_params(const mpa::Agreement& agreement, bool initiato
                                   const io::TcpSocket& socket, const Ends& ends) {
   iwarp::StreamParams params;
   params.initiator = initiator;
+  params.within_host = within_host(ends);
   params.crc = agreement.crc;
   params.send_markers = agreement.send_markers;
   params.ird = agreement.ird;
   params.ord = agreement.ord;
   params.receive_markers = agreement.receive_markers;
-  params.max_ulpdu = max_ulpdu({.within_host = within_host(ends),
+  params.max_ulpdu = max_ulpdu({.within_host = params.within_host,
                                 .peer_takes_large = agreement.large_fpdus,
                                 .markers = agreement.send_markers,
                                 .segment_bytes = socket.segment_size()},

@@ -93,17 +93,31 @@ class EndpointPair {
   Time now{};
   std::size_t cut = std::size_t{1} << 30;
   std::size_t room = std::size_t{256} * 1024;
+  bool gathers = false;  // large payloads are taken from where they are
 
  private:
   // Who skips a poll because of may_transmit() must miss nothing.
   std::size_t poll_transmit(iwarp::Endpoint& from) {
     const bool expected = from.may_transmit();
     const iwarp::EndpointState before = from.state();
-    const std::size_t bytes = from.poll_transmit(scratch_, now);
+    const std::size_t bytes = gathers ? poll_gather(from) : from.poll_transmit(scratch_, now);
     if (!expected && (bytes != 0 || from.state() != before)) std::abort();
     return bytes;
   }
+  std::size_t poll_gather(iwarp::Endpoint& from) {
+    std::vector<std::byte> buffer(room);
+    gather_.start(buffer);
+    const std::size_t bytes = from.poll_transmit(gather_, now);
+    scratch_.clear();
+    for (const iwarp::Gather::Piece& piece : gather_.pieces()) {
+      scratch_.insert(scratch_.end(), piece.bytes.begin(), piece.bytes.end());
+    }
+    gather_.clear();
+    if (scratch_.size() != bytes) std::abort();
+    return bytes;
+  }
 
+  iwarp::Gather gather_;
   std::vector<std::byte> scratch_;
 };
 

@@ -27,6 +27,10 @@ bool Endpoint::may_transmit() const { return impl_->may_transmit(); }
 std::size_t Endpoint::poll_transmit(MutableBytes out, Time now) {
   return impl_->poll_transmit(out, now);
 }
+std::size_t Endpoint::poll_transmit(Gather& gather, Time now) {
+  return impl_->poll_transmit(gather, now);
+}
+void Endpoint::on_payload_lost(Time) { impl_->on_payload_lost(); }
 std::span<const model::Completion> Endpoint::completions() { return impl_->completions(); }
 void Endpoint::clear_completions() { impl_->clear_completions(); }
 std::optional<model::QpEvent> Endpoint::poll_event() { return impl_->poll_event(); }

@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/time.h"
+#include "engine/iwarp/gather.h"
 #include "model/completion.h"
 #include "model/memory.h"
 #include "model/work.h"
@@ -41,6 +42,7 @@ struct EndpointConfig {
 /// What connection setup agreed on.
 struct StreamParams {
   bool initiator = false;     // opened the connection
+  bool within_host = false;   // the peer is on this host: nothing damages bytes on the way
   bool crc = true;            // FPDUs carry a CRC32C that is checked
   bool send_markers = false;  // the peer wants markers in what we send
   bool receive_markers = false;
@@ -131,6 +133,12 @@ class Endpoint {
   /// Frames as much as fits into `out`; returns the bytes written, 0 when there is nothing to send.
   /// Call until 0. 64 KiB + 64 is the least useful size of `out`.
   [[nodiscard]] std::size_t poll_transmit(MutableBytes out, Time now);
+  /// The same, but large payloads of SENDs and WRITEs are left where they are. The driver clears
+  /// `gather` as soon as TCP has taken its pieces or the driver has copied them, in the same turn.
+  [[nodiscard]] std::size_t poll_transmit(Gather& gather, Time now);
+  /// A piece of memory was gone when it was to be sent: the request it belongs to fails, and the
+  /// stream with it.
+  void on_payload_lost(Time now);
   /// Completions since the last clear, in order. In kError this also flushes what was posted since.
   [[nodiscard]] std::span<const model::Completion> completions();
   void clear_completions();

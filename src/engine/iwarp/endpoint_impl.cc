@@ -260,10 +260,11 @@ std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   if (state_ == EndpointState::kIdle || was_reset() || holding(now)) return 0;
   Room room{.out = out, .fresh = true, .position = produced_, .max_ulpdu = params_.max_ulpdu};
   while (true) {
+    if (writer_.gathered_enough()) break;
     std::size_t bytes = rtr_due_ ? frame_rtr(room) : frame_next(room);
     if (bytes == 0 && nudge_ == Nudge::kDue) bytes = frame_nudge(room);
     if (bytes == 0) break;
-    room.out = room.out.subspan(bytes);
+    room.out = room.out.subspan(bytes - writer_.in_place_bytes());
     room.position += bytes;
     room.fresh = false;
     ++stats_.fpdus_sent;
@@ -277,6 +278,26 @@ std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   raise_local_faults();
   if (used == 0 && state_ == EndpointState::kError) return frame_terminate(out);
   return used;
+}
+
+std::size_t EndpointImpl::poll_transmit(Gather& gather, Time now) {
+  writer_.gather_into(&gather);
+  const std::size_t bytes = poll_transmit(gather.buffer(), now);
+  writer_.gather_into(nullptr);
+  gather.add_buffer(gather.buffer().data() + (bytes - gather.memory_bytes()));
+  return bytes;
+}
+
+/// The stream is in the middle of an FPDU that nobody can complete.
+void EndpointImpl::on_payload_lost() {
+  if (state_ == EndpointState::kOperational) {
+    const model::ViolationInfo& info = model::info(Violation::kSendBuffer);
+    failure_ = info.text;
+    event_ = info.event;
+    requester_.blame_unsent(info.local);
+    end(StreamRequest::kAbort);
+  }
+  abandon();
 }
 
 bool EndpointImpl::holding(Time now) {

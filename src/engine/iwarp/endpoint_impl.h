@@ -42,6 +42,8 @@ class EndpointImpl {
 
   [[nodiscard]] bool may_transmit() const;
   [[nodiscard]] std::size_t poll_transmit(MutableBytes out, Time now);
+  [[nodiscard]] std::size_t poll_transmit(Gather& gather, Time now);
+  void on_payload_lost();
   [[nodiscard]] std::span<const model::Completion> completions();
   void clear_completions() { log_.clear(); }
   [[nodiscard]] std::optional<model::QpEvent> poll_event();

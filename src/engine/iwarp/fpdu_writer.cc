@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/guarded_copy.h"
 #include "wire/crc32c.h"
@@ -12,7 +13,16 @@ namespace airdma::iwarp {
 namespace {
 
 constexpr std::size_t kMaxPadBytes = 3;
+constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kFramingBytes = wire::kFpduLengthBytes + kMaxPadBytes + wire::kFpduCrcBytes;
+
+/// Without a CRC nobody reads the payload before the kernel does.
+void touch(Bytes bytes) {
+  for (std::size_t at = 0; at < bytes.size(); at += kPageBytes) {
+    [[maybe_unused]] const volatile std::byte seen = bytes[at];
+  }
+  [[maybe_unused]] const volatile std::byte last = bytes.back();
+}
 
 }  // namespace
 
@@ -37,6 +47,8 @@ void FpduWriter::begin(MutableBytes out, std::size_t ulpdu_bytes) {
   out_ = out;
   start_ = markers_ ? scratch_.data() : out.data();
   next_ = start_;
+  in_place_bytes_ = 0;
+  drop_pending();  // of one that was not finished
   *next_++ = static_cast<std::byte>(ulpdu_bytes >> 8);
   *next_++ = static_cast<std::byte>(ulpdu_bytes);
 }
@@ -62,8 +74,25 @@ bool FpduWriter::append_guarded(Bytes payload) {
   return guarded(payload.data(), payload.size(), [&] { append(payload); });
 }
 
+bool FpduWriter::append_in_place(model::Pin pin, Bytes payload) {
+  std::uint32_t crc = running_crc_;
+  const auto look = [&] {
+    if (crc_) {
+      crc = wire::crc32c_extend(running_crc_, payload);
+    } else {
+      touch(payload);
+    }
+  };
+  if (!guarded(payload.data(), payload.size(), look)) return false;
+  running_crc_ = crc;
+  in_place_bytes_ += payload.size();
+  in_place_[pending_++] = {.where = next_, .memory = payload, .pin = std::move(pin)};
+  return true;
+}
+
 std::size_t FpduWriter::finish() {
-  const auto ulpdu_bytes = static_cast<std::size_t>(next_ - start_) - wire::kFpduLengthBytes;
+  const auto ulpdu_bytes =
+      static_cast<std::size_t>(next_ - start_) + in_place_bytes_ - wire::kFpduLengthBytes;
   const std::size_t pad = wire::fpdu_pad_bytes(ulpdu_bytes);
   std::memset(next_, 0, pad);
   if (crc_ && !markers_ && pad != 0) {
@@ -74,7 +103,11 @@ std::size_t FpduWriter::finish() {
   // The field is present even where CRCs are off (RFC 5044 4.4); kernel siw sends zero then.
   wire::store_fpdu_crc(next_, crc_ ? running_crc_ : 0);
   next_ += wire::kFpduCrcBytes;
-  return static_cast<std::size_t>(next_ - start_);
+  for (std::size_t i = 0; i < pending_; ++i) {
+    gather_->add(in_place_[i].where, in_place_[i].memory, std::move(in_place_[i].pin));
+  }
+  pending_ = 0;
+  return static_cast<std::size_t>(next_ - start_) + in_place_bytes_;
 }
 
 std::size_t FpduWriter::finish_with_markers() {

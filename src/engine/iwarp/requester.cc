@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/guarded_copy.h"
 #include "engine/iwarp/immediate.h"
@@ -21,6 +22,11 @@ namespace {
 
 // Limit: more READs in flight than this bring no speed; an agreed ORD above it is not used up.
 constexpr std::uint16_t kMostReads = 1024;
+
+// Below these a copy costs less than a piece more for the kernel, and what programs change while it
+// is sent, against the rules, is mostly small.
+constexpr std::size_t kLeastInPlace = std::size_t{16} * 1024;
+constexpr std::size_t kLeastMessageInPlace = std::size_t{128} * 1024;
 
 /// Done here and now: nothing of it goes to the peer.
 bool is_local(SendOpcode opcode) {
@@ -217,7 +223,7 @@ void Requester::payload_done(const SendWqe& wqe, std::uint64_t stream_end) {
   }
 }
 
-/// Copies the next `bytes` of the message into the FPDU. False when memory is not ours to read.
+/// Puts the next `bytes` of the message into the FPDU. False when memory is not ours to read.
 bool Requester::gather(FpduWriter& writer, const SendWqe& wqe, std::size_t bytes) {
   if (wqe.inlined) {
     writer.append(Bytes{wqe.inline_data + progress_.offset, bytes});
@@ -231,10 +237,16 @@ bool Requester::gather(FpduWriter& writer, const SendWqe& wqe, std::size_t bytes
       progress_.sge_offset = 0;
       continue;
     }
-    const auto pin =
+    auto pin =
         memory_.pin(sge.lkey, pd_, sge.addr + progress_.sge_offset, piece, model::kAccessLocalRead);
     if (!pin) return false;
-    if (!writer.append_guarded(Bytes{pin->data(), piece})) return false;
+    const Bytes memory{pin->data(), piece};
+    const bool in_place = piece >= kLeastInPlace && wqe.length >= kLeastMessageInPlace &&
+                          writer.can_append_in_place();
+    if (!(in_place ? writer.append_in_place(std::move(*pin), memory)
+                   : writer.append_guarded(memory))) {
+      return false;
+    }
     progress_.sge_offset += static_cast<std::uint32_t>(piece);
     bytes -= piece;
   }
@@ -403,6 +415,15 @@ void Requester::blame_transfer(const SegmentHeader& header, WcStatus status) {
                                            header.tagged_offset - wqe.remote_addr <= wqe.length
                                      : ahead < messages_in_queue_0(wqe.opcode);
     if (!it_is) continue;
+    fault_ = Fault{.position = position, .status = status};
+    return;
+  }
+}
+
+void Requester::blame_unsent(WcStatus status) {
+  const std::uint64_t end = next_ + (progress_.active ? 1 : 0);
+  for (std::uint64_t position = queue_.head(); position != end; ++position) {
+    if (position != next_ && in_flight(position).stream_end <= transmitted_) continue;
     fault_ = Fault{.position = position, .status = status};
     return;
   }

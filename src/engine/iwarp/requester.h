@@ -59,6 +59,8 @@ class Requester {
   void blame_read(std::optional<wire::Msn> msn, model::WcStatus status);
   /// The same for the SEND or WRITE that this segment is of, unless it is complete.
   void blame_transfer(const wire::SegmentHeader& header, model::WcStatus status);
+  /// The same for the first request that TCP has not taken to its end.
+  void blame_unsent(model::WcStatus status);
   /// The same for the oldest atomic, if there is one.
   [[nodiscard]] bool blame_atomic(model::WcStatus status);
   /// A message was begun that is not framed to its end.

@@ -34,7 +34,7 @@ std::string text_of(Bytes bytes) {
 
 /// One side: memory, a completion queue, a queue pair, and what its observers heard.
 struct Side : ConnectObserver, StreamObserver {
-  explicit Side(std::uint32_t qpn) {
+  explicit Side(std::uint32_t qpn, std::size_t bytes = 4096) : memory(bytes) {
     region.start = memory.data();
     region.base = reinterpret_cast<std::uint64_t>(memory.data());
     region.length = memory.size();
@@ -102,7 +102,7 @@ struct Side : ConnectObserver, StreamObserver {
     return completion;
   }
 
-  std::vector<std::byte> memory = std::vector<std::byte>(4096);
+  std::vector<std::byte> memory;
   model::Region region;
   model::MemoryTable table;
   CompletionQueue cq{64, nullptr, nullptr};
@@ -216,6 +216,36 @@ TEST_F(ConnectionTest, HoldsMessagesBackUntilAReceiveIsPosted) {
   EXPECT_EQ(server->cq.poll(1, &none), 0);
   server->post_receive(2);
   EXPECT_EQ(server->next_completion().wr_id, 2u);
+}
+
+// The socket fills up, and what it does not take of a large message must not wait in the program's
+// memory: deregistration would wait with it.
+TEST_F(ConnectionTest, PinsNothingWhileThePeerTakesNothing) {
+  constexpr std::uint32_t kLarge = 6u << 20;  // more than a socket's buffers and the lot together
+  constexpr int kMessages = 16;
+  client = std::make_shared<Side>(1u, kLarge);
+  server = std::make_shared<Side>(2u, kLarge);
+  establish();
+  for (std::uint32_t i = 0; i < kLarge; ++i) client->memory[i] = static_cast<std::byte>(i >> 3);
+  for (int i = 0; i < kMessages; ++i) client->post_send(1, kLarge);
+  while (!model::MemoryTable::idle(client->region)) {  // the progress thread may be at it
+  }
+  int sent = 0;
+  model::Completion completion;
+  for (int i = 0; i < 1000; ++i) sent += client->cq.poll(1, &completion);
+  EXPECT_LT(sent, kMessages);
+  EXPECT_TRUE(model::MemoryTable::idle(client->region));
+  for (int i = 0; i < kMessages; ++i) {
+    server->post_receive(2);
+    for (bool received = false; !received;) {
+      sent += client->cq.poll(1, &completion);
+      received = server->cq.poll(1, &completion) == 1;
+    }
+    EXPECT_EQ(completion.status, model::WcStatus::kSuccess);
+    EXPECT_EQ(completion.byte_len, kLarge);
+    EXPECT_EQ(client->memory, server->memory);
+    std::ranges::fill(server->memory, std::byte{});
+  }
 }
 
 // Both wait for their READ before they post receives.
