@@ -64,6 +64,8 @@ Status bind_both(Id& id, const io::Address& address, bool socket) {
   io::Address local = address;
   if (socket) local.set_port(source_of(id).port());
   if (auto leased = lease_port(id, local); !leased) {
+    // A host that has no way for RoCE has iWARP all the same.
+    if (socket && leased.error().code != EADDRINUSE) return {};
     return fail(bind_error(leased.error().code, address), leased.error().call);
   }
   local.set_port(id.service.port());

@@ -53,7 +53,9 @@ Id* make_request_id(Id& listener, const Request& request) {
 /// Requests of the transports that a wildcard has, or of the one of its device.
 Status start_listeners(Id& id) {
   if (may_listen_ib(id)) {
-    if (auto started = listen_ib(id); !started) return started;
+    auto started = listen_ib(id);
+    // Without RoCE there is iWARP, but another's port is another's.
+    if (!started && (!id.socket || started.error().code == EADDRINUSE)) return started;
   }
   if (!id.socket) return {};
   auto listener =
