@@ -25,6 +25,7 @@ void Endpoint::fail(Time) { impl_->fail(); }
 void Endpoint::on_unsent(const OutPacket& packet, Time) { impl_->on_unsent(packet); }
 
 bool Endpoint::may_transmit() const { return impl_->may_transmit(); }
+bool Endpoint::can_wait() const { return impl_->can_wait(); }
 bool Endpoint::poll_transmit(PacketBatch& batch, Time now) {
   return impl_->poll_transmit(batch, now);
 }

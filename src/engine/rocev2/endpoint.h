@@ -75,6 +75,9 @@ class Endpoint {
   /// False when poll_transmit would give nothing and change nothing: so that a driver which is
   /// asked often need not prepare for it. True promises nothing.
   [[nodiscard]] bool may_transmit() const;
+  /// All there is to send is an acknowledgement of a few packets, and the program is about to hear
+  /// of a message that they brought: the acknowledgement may wait a little, to go with its answer.
+  [[nodiscard]] bool can_wait() const;
   /// Fills a cleared batch; false when there is nothing to send. Send it, then call again until
   /// false. Packets that the network does not take may be dropped. `now` also measures the network.
   [[nodiscard]] bool poll_transmit(PacketBatch& batch, Time now);

@@ -251,6 +251,15 @@ bool EndpointImpl::may_transmit() const {
          (unreliable_ && unreliable_->may_transmit());
 }
 
+bool EndpointImpl::can_wait() const {
+  if (!rc_responder_ || state() == QpState::kError || !rc_responder_->can_wait()) return false;
+  if (notification_due_ || (rc_requester_ && may_send() && rc_requester_->may_transmit())) {
+    return false;
+  }
+  const auto entries = shared_.log.entries();
+  return !entries.empty() && entries.back().receive;
+}
+
 bool EndpointImpl::poll_transmit(PacketBatch& batch, Time now) {
   release();
   if (is_connected(shared_.config.type)) batch.set_destination(shared_.attributes.address);

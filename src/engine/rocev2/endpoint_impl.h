@@ -35,6 +35,7 @@ class EndpointImpl {
   void on_unsent(const OutPacket& packet);
 
   [[nodiscard]] bool may_transmit() const;
+  [[nodiscard]] bool can_wait() const;
   [[nodiscard]] bool poll_transmit(PacketBatch& batch, Time now);
   [[nodiscard]] std::span<const model::Completion> completions();
   void clear_completions() { shared_.log.clear(); }

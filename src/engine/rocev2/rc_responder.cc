@@ -94,6 +94,7 @@ void RcResponder::on_message(const RocePacket& packet) {
       return fail(sink_.refusal(), expected_);
   }
   ack_due_ |= packet.ack_request;
+  ++unanswered_;
   advance(1, packet.info->ends());
 }
 
@@ -189,6 +190,7 @@ void RcResponder::fill(PacketBatch& batch) {
     }
   }
   if (!batch.has_room(0)) return;
+  unanswered_ = 0;
   // Peer: the kernel's rxe hears a second NAK only when an acknowledgement has come since the
   // first, and waits for its timer otherwise.
   const bool gap = nak_ && nak_->is_nak(NakCode::kPsnSequence);

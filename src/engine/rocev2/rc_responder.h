@@ -40,6 +40,10 @@ class RcResponder {
   [[nodiscard]] bool may_transmit() const {
     return !responses_.empty() || nak_.has_value() || ack_due_;
   }
+  /// All there is to say is that a few packets have come, which may be said a little later.
+  [[nodiscard]] bool can_wait() const {
+    return responses_.empty() && !nak_ && ack_due_ && unanswered_ <= kMostWaiting;
+  }
   /// Adds what is to be answered. Of READs, no more than the batch holds.
   void fill(PacketBatch& batch);
 
@@ -50,6 +54,8 @@ class RcResponder {
   [[nodiscard]] std::uint64_t expected() const { return expected_; }
 
  private:
+  static constexpr std::uint32_t kMostWaiting = 8;
+
   void in_order(const wire::RocePacket& packet);
   void on_message(const wire::RocePacket& packet);
   void on_read(const wire::RocePacket& packet);
@@ -73,6 +79,7 @@ class RcResponder {
   std::uint64_t acknowledged_ = kFirstSequence;  // the peer was told of everything before it
   AckMsn msn_;
   bool ack_due_ = false;
+  std::uint32_t unanswered_ = 0;  // packets of SENDs and WRITEs since the last answer
   /// A NAK was sent for expected_, or will be: until that packet comes nothing is said of others.
   bool refused_ = false;
   std::optional<wire::Acknowledgement> nak_;  // to be sent, for nak_sequence_

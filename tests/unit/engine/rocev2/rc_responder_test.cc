@@ -111,6 +111,35 @@ TEST(RcResponder, OneAcknowledgementForAllReceivedTogether) {
   expect_ack(r.answer(), 29, 20);
 }
 
+TEST(RcResponder, AFewAcknowledgementsCanWaitForTheProgramsAnswer) {
+  Responder r;
+  const auto give_send = [&](std::uint32_t psn) {
+    r.side.post_receive(1, {r.piece(8)});
+    RocePacket send = r.packet(PacketCode::kSendOnly, psn, 8);
+    send.ack_request = true;
+    PacketBytes bytes(send.info->header_bytes);
+    (void)wire::emit_roce_headers(bytes, send);
+    bytes.resize(bytes.size() + 8);
+    const PacketOrigin origin{.source = sim::host(kPeer), .destination = sim::host(1)};
+    r.side.endpoint.on_packet(sim::readable(bytes), origin, r.now);
+  };
+  EXPECT_FALSE(r.side.endpoint.can_wait());
+  give_send(10);
+  EXPECT_TRUE(r.side.endpoint.can_wait());
+  r.side.drain();
+  EXPECT_FALSE(r.side.endpoint.can_wait());  // the program has heard of it
+  for (std::uint32_t psn = 11; psn < 20; ++psn) give_send(psn);
+  EXPECT_FALSE(r.side.endpoint.can_wait());  // too many
+  expect_ack(r.answer(), 19, 10);
+  give_send(20);
+  r.give(r.packet(PacketCode::kWriteOnly, 25, 8));
+  EXPECT_FALSE(r.side.endpoint.can_wait());
+  EXPECT_TRUE(r.answers().back().acknowledgement.is_nak(NakCode::kPsnSequence));
+  r.side.post({.sges = {r.piece(8)}});
+  give_send(21);
+  EXPECT_FALSE(r.side.endpoint.can_wait());  // something goes out anyway
+}
+
 TEST(RcResponder, SaysOnceThatAPacketIsMissing) {
   Responder r;
   r.give(r.packet(PacketCode::kWriteOnly, 12, 8));
