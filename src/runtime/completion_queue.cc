@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kDriveDirectly = 4;
 // A polling thread serves the other streams of the process once in so many empty polls.
 constexpr std::uint32_t kServeOthersEvery = 16;
+// ... and one that finds something as often, because what it finds takes it longer.
+constexpr std::uint64_t kTellOfPollsEvery = 16;
 
 std::uint64_t read_clock(clockid_t clock) {
   timespec now{};
@@ -152,7 +154,6 @@ bool CompletionQueue::accept(const CompletionRing::Entry& entry) {
     while (ring_.full()) release(ring_.pop(nullptr));
   }
   ring_.push(entry, options_.timed ? time_now() : CompletionTime{});
-  update_available();
   return true;
 }
 
@@ -163,13 +164,17 @@ bool CompletionQueue::take_notification(bool solicited) {
   return notify;
 }
 
-bool CompletionQueue::push(const model::Completion& completion, std::uint64_t* position,
-                           std::atomic<std::uint64_t>* released) {
+std::size_t CompletionQueue::push(std::span<const model::Completion> completions,
+                                  std::uint64_t* position, std::atomic<std::uint64_t>* released) {
   lock_.lock();
-  const bool accepted = accept({completion, released});
-  if (accepted && position != nullptr) *position = ring_.tail();
-  const bool notify = accepted && take_notification(completion.solicited);
-  const bool overflow = !accepted && !overrun_;
+  std::size_t accepted = 0;
+  bool notify = false;
+  while (accepted < completions.size() && accept({completions[accepted], released})) {
+    if (take_notification(completions[accepted++].solicited)) notify = true;
+  }
+  update_available();
+  if (accepted != 0 && position != nullptr) *position = ring_.tail();
+  const bool overflow = accepted < completions.size() && !overrun_;
   if (overflow) overrun_ = true;
   lock_.unlock();
   if (notify && channel_ != nullptr) channel_->push(entry_);
@@ -202,11 +207,20 @@ bool CompletionQueue::seen(std::uint64_t position) {
 int CompletionQueue::take(int count, model::Completion* out, CompletionTime* times) {
   lock_.lock();
   int taken = 0;
+  // Places are given back together as long as they are one queue pair's.
+  std::atomic<std::uint64_t>* released = nullptr;
+  std::uint64_t places = 0;
   while (taken < count && !ring_.empty()) {
     const auto entry = ring_.pop(times != nullptr ? times + taken : nullptr);
-    release(entry);
     out[taken++] = entry.completion;
+    if (entry.released != released) {
+      if (released != nullptr) released->fetch_add(places, std::memory_order_release);
+      released = entry.released;
+      places = 0;
+    }
+    ++places;
   }
+  if (released != nullptr) released->fetch_add(places, std::memory_order_release);
   update_available();
   const bool broken = overrun_ && ring_.empty();
   lock_.unlock();
@@ -214,7 +228,8 @@ int CompletionQueue::take(int count, model::Completion* out, CompletionTime* tim
 }
 
 int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* times) {
-  polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  const std::uint64_t polls = polls_.load(std::memory_order_relaxed) + 1;
+  polls_.store(polls, std::memory_order_relaxed);
   if (available_.load(std::memory_order_acquire) == 0) {
     drive_transport();
     if (available_.load(std::memory_order_acquire) == 0 &&
@@ -222,9 +237,15 @@ int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* tim
       return 0;
     }
   } else {
-    empty_polls_.store(0, std::memory_order_relaxed);
+    if (polls % kTellOfPollsEvery == 0) tell_of_polls();
   }
   return take(count, out, times);
+}
+
+// A program that always finds something polls, too: the streams stay its own.
+void CompletionQueue::tell_of_polls() {
+  Progress* const progress = progress_.load(std::memory_order_relaxed);
+  if (progress != nullptr && progress->note_poll()) progress->serve_ready_streams();
 }
 
 void CompletionQueue::drive_transport() {
@@ -233,11 +254,12 @@ void CompletionQueue::drive_transport() {
   const std::uint32_t empties = empty_polls_.load(std::memory_order_relaxed) + 1;
   empty_polls_.store(empties, std::memory_order_relaxed);
   if (members_.empty() && port_users_ == 0) return;
-  Progress* progress = progress_;
+  Progress* progress = progress_.load(std::memory_order_relaxed);
   if (progress == nullptr) {
     auto started = Progress::start();
     if (!started) return;
-    progress = progress_ = *started;
+    progress = *started;
+    progress_.store(progress, std::memory_order_relaxed);
   }
   progress->note_empty_poll(empties);
   if (port_users_ != 0) RocePort::get().poll();
@@ -264,7 +286,9 @@ void CompletionQueue::request_notify(bool solicited_only) {
   Progress::flush_held();  // the program is about to sleep
   if (empty_polls_.exchange(0, std::memory_order_relaxed) == 0) return;
   std::lock_guard lock(members_lock_);
-  if (progress_ != nullptr) progress_->note_poll_end();
+  if (Progress* const progress = progress_.load(std::memory_order_relaxed)) {
+    progress->note_poll_end();
+  }
 }
 
 // perftest's clients of SEND sleep, with -e, in their send queue's channel and wait for credits

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/spin_lock.h"
@@ -79,7 +80,13 @@ class CompletionQueue {
   /// given, names the completion to seen(). `released`, if given, is raised by one when the program
   /// takes the completion or discard() removes it.
   bool push(const model::Completion& completion, std::uint64_t* position = nullptr,
-            std::atomic<std::uint64_t>* released = nullptr);
+            std::atomic<std::uint64_t>* released = nullptr) {
+    return push(std::span(&completion, 1), position, released) == 1;
+  }
+  /// The same for several at once: how many were taken, from the first on. `position` is the last
+  /// one's.
+  std::size_t push(std::span<const model::Completion> completions, std::uint64_t* position,
+                   std::atomic<std::uint64_t>* released);
   /// Whether the program has taken the completion that got this position.
   [[nodiscard]] bool seen(std::uint64_t position);
 
@@ -122,6 +129,7 @@ class CompletionQueue {
   bool take_notification(bool solicited);
   void fail_members();
   void drive_transport();
+  void tell_of_polls();
   static void release(const CompletionRing::Entry& entry) {
     if (entry.released != nullptr) entry.released->fetch_add(1, std::memory_order_release);
   }
@@ -144,7 +152,7 @@ class CompletionQueue {
   };
 
   std::atomic<std::uint64_t> polls_{0};
-  std::atomic<std::uint32_t> empty_polls_{0};  // in a row
+  std::atomic<std::uint32_t> empty_polls_{0};  // since a notification was requested
   bool others_busy_ = false;  // the last look at streams of other queues found some
   // Held while the members are driven; a change of the list takes the second one too, which alone
   // is enough to read it.
@@ -152,7 +160,7 @@ class CompletionQueue {
   std::mutex list_mutex_;
   std::vector<Member> members_;
   int port_users_ = 0;
-  Progress* progress_ = nullptr;
+  std::atomic<Progress*> progress_{nullptr};
 };
 
 }  // namespace airdma::runtime

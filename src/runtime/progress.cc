@@ -32,8 +32,8 @@ constexpr Duration kLongestTick = std::chrono::milliseconds(1);
 // The tick follows the time that polling has lasted, so that who stops is noticed soon after a
 // short while of polling, and who polls for long is not disturbed.
 constexpr int kTickShare = 8;
-// How long what is held back waits for the program, and how many such looks find nothing before the
-// thread sleeps on.
+// How long what is held back waits for the program, or as long as the tick while threads poll; and
+// how many such looks find nothing before the thread sleeps on.
 constexpr Duration kFlushTick = std::chrono::microseconds(100);
 constexpr int kIdleFlushTicks = 50;
 constexpr int kBatch = 64;
@@ -86,11 +86,11 @@ struct ProgressState {
   std::atomic<bool> any_held{false};
   Time sleeping_until = Time::max();  // what the thread's current wait ends at
 
-  std::atomic<std::uint64_t> empty_polls{0};
+  std::atomic<std::uint64_t> polls{0};  // roughly
   std::atomic<bool> delegated{false};
   std::atomic<int> busy_threads{0};  // that poll, and are at what they found
   // Used by the progress thread alone.
-  std::uint64_t empty_polls_seen = 0;
+  std::uint64_t polls_seen = 0;
   Duration tick = kFirstTick;
   Time delegated_at{};
   bool stream_set_watched = true;
@@ -102,6 +102,10 @@ struct ProgressState {
     if (written < 0 && errno == EBADF) replace_thread();
   }
   void replace_thread();
+  /// That it changes is all that counts, so threads may overwrite each other's count.
+  void count_poll() {
+    polls.store(polls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   std::shared_ptr<Pollable> target_of(WatchId id);
   Result<WatchId> add(int fd, std::shared_ptr<Pollable> target, bool stream, std::uint32_t events);
   void set_deadline(WatchId id, Time deadline);
@@ -296,11 +300,15 @@ void Progress::serve_later(WatchId id) {
 
 void Progress::note_empty_poll(std::uint32_t in_a_row) {
   if (in_a_row < kPollsBeforeDelegation) return;
-  // That it changes is all that counts, so threads may overwrite each other's count.
-  state_.empty_polls.store(state_.empty_polls.load(std::memory_order_relaxed) + 1,
-                           std::memory_order_relaxed);
+  state_.count_poll();
   if (state_.delegated.load(std::memory_order_relaxed)) return;
   if (!state_.delegated.exchange(true)) state_.wake();
+}
+
+bool Progress::note_poll() {
+  if (!state_.delegated.load(std::memory_order_relaxed)) return false;
+  state_.count_poll();
+  return true;
 }
 
 void Progress::note_poll_end() {
@@ -425,11 +433,11 @@ void ProgressState::update_delegation() {
     recheck_streams(true);
     return;
   }
-  const std::uint64_t polls = empty_polls.load(std::memory_order_relaxed);
+  const std::uint64_t polls_now = polls.load(std::memory_order_relaxed);
   const bool first_look = stream_set_watched;
   // A poll that finds much may last longer than this thread has slept.
   const bool busy = busy_threads.load(std::memory_order_relaxed) != 0;
-  if (!first_look && !busy && polls == empty_polls_seen) {
+  if (!first_look && !busy && polls_now == polls_seen) {
     delegated.store(false, std::memory_order_release);
     tick = kFirstTick;
     watch_stream_set(true);
@@ -440,14 +448,15 @@ void ProgressState::update_delegation() {
   const Time now = Progress::now();
   if (first_look) delegated_at = now;
   tick = std::clamp((now - delegated_at) / kTickShare, kFirstTick, kLongestTick);
-  empty_polls_seen = polls;
+  polls_seen = polls_now;
   watch_stream_set(false);
 }
 
 // Whoever holds something back counts on the thread only once it has seen that it looks.
 void ProgressState::update_flushing() {
   if (const Time now = Progress::now(); flushing && now >= next_flush) {
-    next_flush = now + kFlushTick;
+    // Each look takes a processor from a program that polls, and will most likely flush itself.
+    next_flush = now + (stream_set_watched ? kFlushTick : std::max(kFlushTick, tick));
     flush_held(true);
     ++idle_flush_ticks;
   }

@@ -86,6 +86,8 @@ class Progress {
   // For threads that poll.
   /// An unsuccessful poll. After some in a row the calling thread's streams are its own.
   void note_empty_poll(std::uint32_t in_a_row);
+  /// A successful one. Whether the streams are left to threads that poll.
+  bool note_poll();
   [[nodiscard]] bool delegated() const;
   /// Around work of a thread that may last longer than the progress thread waits for its next poll.
   void begin_busy();

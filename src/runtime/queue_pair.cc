@@ -48,6 +48,8 @@ std::uint32_t QueuePair::send_room() const {
 bool QueuePair::hold_posts(std::uint32_t count, std::uint64_t bytes) {
   if (!burst_.expects_more(polls()) || bytes > PostBurst::kLargestHeld) return false;
   if (state() != QpState::kRts || !burst_.hold(count)) return false;
+  // Looked at before it is set, because mostly it is.
+  if (flush_listed_.load(std::memory_order_seq_cst)) return true;
   if (flush_listed_.exchange(true, std::memory_order_seq_cst)) return true;
   const auto progress = Progress::start();
   if (progress && (*progress)->flush_later(weak_from_this())) return true;
@@ -90,18 +92,29 @@ bool QueuePair::report(std::span<const model::Completion> completions) {
   if (silent != 0) sends_released_.fetch_add(silent, std::memory_order_release);
   if (completions.empty()) return false;
   bool lost = false;
-  for (const model::Completion& completion : completions) {
-    if (destroyed_) break;  // the queues may be gone
-    CompletionQueue& queue = completion.receive ? receive_cq_ : send_cq_;
-    auto* const released = completion.receive ? nullptr : &sends_released_;
-    std::uint64_t position = 0;
-    if (!queue.push(completion, &position, released)) lost = true;
-    if (completion.status != model::WcStatus::kSuccess) continue;
-    (completion.receive ? receive_success_ : send_success_) = position;
-    last_success_ = now_;
+  while (!completions.empty() && !destroyed_) {  // destroyed: the queues may be gone
+    const bool receive = completions.front().receive;
+    const auto end = std::ranges::find(completions, !receive, &model::Completion::receive);
+    const auto run = completions.first(static_cast<std::size_t>(end - completions.begin()));
+    completions = completions.subspan(run.size());
+    if (!push_run(run, receive)) lost = true;
   }
   if (lost && state() != QpState::kError) pending_.fetch_or(kFail, std::memory_order_relaxed);
   return true;
+}
+
+// Completions of one side, in one go. False when the queue did not take them all.
+bool QueuePair::push_run(std::span<const model::Completion> run, bool receive) {
+  CompletionQueue& queue = receive ? receive_cq_ : send_cq_;
+  std::uint64_t position = 0;
+  const std::size_t taken = queue.push(run, &position, receive ? nullptr : &sends_released_);
+  for (std::size_t i = taken; i-- > 0; --position) {
+    if (run[i].status != model::WcStatus::kSuccess) continue;
+    (receive ? receive_success_ : send_success_) = position;
+    last_success_ = now_;
+    break;
+  }
+  return taken == run.size();
 }
 
 void QueuePair::announce(model::QpEvent event) {

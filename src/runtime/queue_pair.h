@@ -137,6 +137,7 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// Reports `completions` to their queues, and gives the places of sends that are done without one
   /// back. True when there were any.
   bool report(std::span<const model::Completion> completions);
+  bool push_run(std::span<const model::Completion> run, bool receive);
   /// Tells the observer, on the progress thread.
   void announce(model::QpEvent event);
   /// Nobody posts from here on; what was posted and its completions are forgotten.

@@ -22,7 +22,7 @@ constexpr Duration kStalledLinger = std::chrono::milliseconds(500);
 // One thread serves one stream for at most so many buffers before others get their turn.
 constexpr int kBuffersPerTurn = 16;
 // Bytes that are read without a large buffer.
-constexpr std::size_t kSmallRead = 4096;
+constexpr std::size_t kSmallRead = 8192;
 
 /// What is left of `pieces` behind their first `count` bytes.
 std::span<iovec> without_front(std::span<iovec> pieces, std::size_t count) {

@@ -2,7 +2,9 @@
 // Sizes of completion queues: what fits, what is kept, and who may be at work meanwhile.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -99,6 +101,21 @@ TEST_F(CompletionResizeTest, IgnoredOverrunsGivePlacesBack) {
   EXPECT_EQ(released, 3u);
   EXPECT_EQ(take_all(queue), Ids({3, 4}));
   EXPECT_EQ(released, 5u);
+}
+
+TEST_F(CompletionResizeTest, SeveralAtOnceAreTakenAsFarAsThereIsRoom) {
+  CompletionQueue queue(3, nullptr, nullptr);
+  const model::Completion four[4] = {{.wr_id = 0}, {.wr_id = 1}, {.wr_id = 2}, {.wr_id = 3}};
+  std::atomic<std::uint64_t> one{0};
+  std::atomic<std::uint64_t> other{0};
+  std::uint64_t position = 0;
+  EXPECT_EQ(queue.push(std::span(four).first(2), &position, &one), 2u);
+  EXPECT_EQ(position, 2u);
+  EXPECT_EQ(queue.push(std::span(four).last(2), &position, &other), 1u);
+  EXPECT_EQ(position, 3u);
+  EXPECT_EQ(take_all(queue), Ids({0, 1, 2}));
+  EXPECT_EQ(one, 2u);
+  EXPECT_EQ(other, 1u);
 }
 
 // Nothing is lost and nothing changes places while the size goes up and down under load.

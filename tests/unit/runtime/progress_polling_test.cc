@@ -53,6 +53,29 @@ TEST(Progress, ThreadsThatPollServeUnfinishedStreams) {
   progress->remove(stream->id);
 }
 
+// A thread whose polls find something polls, too, but does not begin it: until some have found
+// nothing the streams are the progress thread's.
+TEST(Progress, PollsThatFindSomethingKeepTheStreams) {
+  Progress* progress = *Progress::start();
+  progress->note_poll_end();
+  EXPECT_FALSE(progress->note_poll());
+  const auto stream = std::make_shared<Endless>(*progress, std::this_thread::get_id());
+  stream->id = *progress->add_control(Progress::kNoDescriptor, stream);
+  progress->note_empty_poll(1000);  // delegated from here on
+  progress->serve_later(stream->id);
+  constexpr int kRounds = 10000;
+  for (int i = 0; i < kRounds && stream->by_poller() < 10; ++i) {
+    if (progress->note_poll()) {
+      progress->serve_ready_streams();
+    } else {
+      progress->note_empty_poll(1000);  // this thread was off the processor for long
+    }
+  }
+  EXPECT_EQ(stream->by_poller(), 10);
+  progress->remove(stream->id);
+  progress->note_poll_end();
+}
+
 /// A stream that a thread polls as long as the test says so.
 class Left : public Pollable {
  public:
