@@ -144,17 +144,9 @@ std::expected<Pin, AccessFault> MemoryTable::pin(Stag key, PdId pd, std::uint64_
       return std::unexpected(AccessFault::kOtherPd);
     }
   }
-  if (region->pd != pd) return std::unexpected(AccessFault::kOtherPd);
-  if ((region->access & needed) != needed) return std::unexpected(AccessFault::kDenied);
-  const std::uint64_t offset = addr - region->base;
-  if (addr < region->base || offset > region->length || length > region->length - offset) {
-    return std::unexpected(AccessFault::kBounds);
-  }
-  if (region->sink != nullptr) [[unlikely]] {
-    pin.data_ = (needed & kAccessLocalWrite) != 0 ? region->sink : region->start;
-    return pin;
-  }
-  pin.data_ = region->start + offset;
+  const auto data = place(*region, pd, addr, length, needed);
+  if (!data) return std::unexpected(data.error());
+  pin.data_ = *data;
   return pin;
 }
 

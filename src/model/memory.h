@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <expected>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -109,6 +110,18 @@ class Pin {
   std::byte* data_ = nullptr;
 };
 
+/// Gives up a pin at its end.
+class PinScope {
+ public:
+  explicit PinScope(Pin& pin) : pin_(pin) {}
+  ~PinScope() { pin_ = {}; }
+  PinScope(const PinScope&) = delete;
+  PinScope& operator=(const PinScope&) = delete;
+
+ private:
+  Pin& pin_;
+};
+
 /// Keys to regions. find/pin: any thread, wait-free. publish/retract: callers serialise them.
 class MemoryTable {
  public:
@@ -155,6 +168,24 @@ class MemoryTable {
                                                     std::uint64_t length, AccessMask needed,
                                                     Qpn qpn = {}) const;
 
+  /// The same for one of many accesses to local memory in a row: the region stays pinned in `held`,
+  /// and the next access to it takes a fraction of the time. Everything is checked each time. Give
+  /// up `held` before anything else than such accesses, for deregistration waits for it. `length`
+  /// > 0.
+  [[nodiscard]] std::expected<std::byte*, AccessFault> access(Pin& held, Stag key, PdId pd,
+                                                              std::uint64_t addr,
+                                                              std::uint64_t length,
+                                                              AccessMask needed) const {
+    Region* const region = held.region_;
+    if (region == nullptr || region->key.load(std::memory_order_acquire) != key.value()) {
+      auto pin = this->pin(key, pd, addr, length, needed);
+      if (!pin) return std::unexpected(pin.error());
+      held = std::move(*pin);
+      return held.data();
+    }
+    return place(*region, pd, addr, length, needed);
+  }
+
   /// Slots of the table and of the outgrown ones, which stay because late readers may hold them.
   [[nodiscard]] std::size_t total_slots() const {
     std::size_t total = 0;
@@ -179,6 +210,21 @@ class MemoryTable {
     if (pause_ != nullptr) pause_();
   }
   void release(Region& window) const;
+  /// Where the range is, if domain, rights and bounds allow the access.
+  static std::expected<std::byte*, AccessFault> place(const Region& region, PdId pd,
+                                                      std::uint64_t addr, std::uint64_t length,
+                                                      AccessMask needed) {
+    if (region.pd != pd) return std::unexpected(AccessFault::kOtherPd);
+    if ((region.access & needed) != needed) return std::unexpected(AccessFault::kDenied);
+    const std::uint64_t offset = addr - region.base;
+    if (addr < region.base || offset > region.length || length > region.length - offset) {
+      return std::unexpected(AccessFault::kBounds);
+    }
+    if (region.sink != nullptr) [[unlikely]] {
+      return (needed & kAccessLocalWrite) != 0 ? region.sink : region.start;
+    }
+    return region.start + offset;
+  }
   [[nodiscard]] Region* find_slot(std::uint32_t key) const;
   [[nodiscard]] Region* find(Stag key) const;
   void add(std::uint32_t key, Region& region);

@@ -2,6 +2,7 @@
 #include "model/work.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace airdma::model {
 
@@ -9,12 +10,13 @@ template <class Wqe>
 WorkRing<Wqe>::WorkRing(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline,
                         bool datagrams)
     : depth_(std::max(depth, 1u)),
+      mask_(std::bit_ceil(std::uint64_t{depth_}) - 1),
       max_sge_(max_sge),
       max_inline_(max_inline),
-      slots_(depth_),
-      sges_(std::size_t{depth_} * max_sge),
-      inline_data_(std::size_t{depth_} * max_inline),
-      addresses_(datagrams ? depth_ : 0) {}
+      slots_(mask_ + 1),
+      sges_((mask_ + 1) * max_sge),
+      inline_data_((mask_ + 1) * max_inline),
+      addresses_(datagrams ? mask_ + 1 : 0) {}
 
 template <class Wqe>
 Wqe& WorkRing<Wqe>::slot(std::uint32_t ahead) {

@@ -73,8 +73,8 @@ struct ReceiveWqe {
 };
 
 /// Bounded single-producer single-consumer ring of WQEs with their scatter/gather storage.
-/// `depth` slots; each owns `max_sge` SGEs and (send side) `max_inline` bytes, and an address when
-/// the ring holds datagrams.
+/// `depth` slots can be filled at a time; each owns `max_sge` SGEs and (send side) `max_inline`
+/// bytes, and an address when the ring holds datagrams.
 template <class Wqe>
 class WorkRing {
  public:
@@ -119,10 +119,11 @@ class WorkRing {
 
  private:
   [[nodiscard]] std::size_t index(std::uint64_t position) const {
-    return static_cast<std::size_t>(position % depth_);
+    return static_cast<std::size_t>(position & mask_);
   }
 
   std::uint32_t depth_;
+  std::uint64_t mask_;  // of the slots, which are a power of two: a division for each is slow
   std::uint32_t max_sge_;
   std::uint32_t max_inline_;
   // Touched slot by slot, so that an idle deep queue costs address space only.

@@ -114,6 +114,7 @@ void EndpointImpl::on_receives_posted(Time now) {
 }
 
 void EndpointImpl::deliver_parked() {
+  const model::PinScope memory(target_.held_memory());
   const Verdict verdict = target_.deliver_parked();
   if (verdict.kind != Verdict::Kind::kViolation) return;
   const UntaggedSegment segment = target_.oldest_parked();
@@ -124,6 +125,7 @@ void EndpointImpl::deliver_parked() {
 }
 
 void EndpointImpl::drain_reader() {
+  const model::PinScope memory(target_.held_memory());
   while (state_ == EndpointState::kOperational) {
     const FpduReader::Next next = reader_.next();
     if (next.outcome == FpduReader::Outcome::kNeedMore) return;
@@ -258,6 +260,7 @@ bool EndpointImpl::may_transmit() const {
 std::size_t EndpointImpl::poll_transmit(MutableBytes out, Time now) {
   if (state_ == EndpointState::kError) return frame_terminate(out);
   if (state_ == EndpointState::kIdle || was_reset() || holding(now)) return 0;
+  const model::PinScope memory(requester_.held_memory());
   Room room{.out = out, .fresh = true, .position = produced_, .max_ulpdu = params_.max_ulpdu};
   while (true) {
     if (writer_.gathered_enough()) break;

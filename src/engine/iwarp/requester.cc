@@ -2,6 +2,7 @@
 #include "engine/iwarp/requester.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -74,7 +75,7 @@ void Requester::start(std::uint16_t ord, std::size_t max_ulpdu) {
   ord_ = std::min(ord, kMostReads);
   one_segment_ = max_ulpdu - wire::kMaxSegmentHeaderBytes;
   reads_.reset(std::max<std::size_t>(ord_, 1));  // an RTR READ needs no ORD
-  in_flight_ = UntouchedArray<InFlight>(queue_.depth());
+  in_flight_ = UntouchedArray<InFlight>(std::bit_ceil(queue_.depth()));
   next_ = queue_.head();
 }
 
@@ -237,20 +238,29 @@ bool Requester::gather(FpduWriter& writer, const SendWqe& wqe, std::size_t bytes
       progress_.sge_offset = 0;
       continue;
     }
-    auto pin =
-        memory_.pin(sge.lkey, pd_, sge.addr + progress_.sge_offset, piece, model::kAccessLocalRead);
-    if (!pin) return false;
-    const Bytes memory{pin->data(), piece};
     const bool in_place = piece >= kLeastInPlace && wqe.length >= kLeastMessageInPlace &&
                           writer.can_append_in_place();
-    if (!(in_place ? writer.append_in_place(std::move(*pin), memory)
-                   : writer.append_guarded(memory))) {
+    if (!(in_place ? gather_in_place(writer, sge, piece) : gather_copy(writer, sge, piece))) {
       return false;
     }
     progress_.sge_offset += static_cast<std::uint32_t>(piece);
     bytes -= piece;
   }
   return true;
+}
+
+bool Requester::gather_copy(FpduWriter& writer, const Sge& sge, std::size_t bytes) {
+  const auto from = memory_.access(held_memory_, sge.lkey, pd_, sge.addr + progress_.sge_offset,
+                                   bytes, model::kAccessLocalRead);
+  return from && writer.append_guarded(Bytes{*from, bytes});
+}
+
+bool Requester::gather_in_place(FpduWriter& writer, const Sge& sge, std::size_t bytes) const {
+  auto pin =
+      memory_.pin(sge.lkey, pd_, sge.addr + progress_.sge_offset, bytes, model::kAccessLocalRead);
+  if (!pin) return false;
+  const Bytes memory{pin->data(), bytes};
+  return writer.append_in_place(std::move(*pin), memory);
 }
 
 std::size_t Requester::frame_immediate(FpduWriter& writer, const Room& room, const SendWqe& wqe) {

@@ -73,6 +73,9 @@ class Requester {
   /// Completes everything posted with FLUSH_ERR, but a faulty WQE with its own status.
   void flush();
 
+  /// Of the program, while FPDUs are framed in a row. To be given up behind them.
+  [[nodiscard]] model::Pin& held_memory() { return held_memory_; }
+
   [[nodiscard]] std::uint64_t payload_sent() const { return payload_sent_; }
   [[nodiscard]] std::uint64_t payload_received() const { return payload_received_; }
 
@@ -132,11 +135,14 @@ class Requester {
                                          const model::SendWqe& wqe);
   [[nodiscard]] bool scatter_original(const model::SendWqe& wqe, std::uint64_t value) const;
   [[nodiscard]] bool gather(FpduWriter& writer, const model::SendWqe& wqe, std::size_t bytes);
+  [[nodiscard]] bool gather_copy(FpduWriter& writer, const model::Sge& sge, std::size_t bytes);
+  [[nodiscard]] bool gather_in_place(FpduWriter& writer, const model::Sge& sge,
+                                     std::size_t bytes) const;
   [[nodiscard]] wire::SegmentHeader payload_header(const model::SendWqe& wqe, bool last) const;
   void payload_done(const model::SendWqe& wqe, std::uint64_t stream_end);
   void framed(std::uint64_t stream_end);
   [[nodiscard]] InFlight& in_flight(std::uint64_t position) {
-    return in_flight_[static_cast<std::size_t>(position % in_flight_.size())];
+    return in_flight_[static_cast<std::size_t>(position & (in_flight_.size() - 1))];
   }
   void complete();
   void report(const model::SendWqe& wqe, model::WcStatus status);
@@ -147,6 +153,7 @@ class Requester {
   Qpn qpn_;
   model::SendQueue& queue_;
   CompletionLog& log_;
+  model::Pin held_memory_;
 
   bool held_ = false;
   std::uint16_t ord_ = 0;

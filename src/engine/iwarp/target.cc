@@ -135,9 +135,9 @@ bool Target::scatter(const ReceiveWqe& wqe, Bytes payload) {
       message_.sge_offset = 0;
       continue;
     }
-    const auto pin = memory_.pin(sge.lkey, receive_pd_, sge.addr + message_.sge_offset, piece,
-                                 model::kAccessLocalWrite);
-    if (!pin || !copy_to_program(pin->data(), payload.first(piece))) return false;
+    const auto to = memory_.access(held_memory_, sge.lkey, receive_pd_,
+                                   sge.addr + message_.sge_offset, piece, model::kAccessLocalWrite);
+    if (!to || !copy_to_program(*to, payload.first(piece))) return false;
     message_.sge_offset += static_cast<std::uint32_t>(piece);
     payload = payload.subspan(piece);
   }

@@ -50,6 +50,9 @@ class Target {
   /// be, the rest with FLUSH_ERR.
   void flush(model::WcStatus first = model::WcStatus::kFlushError);
 
+  /// Of the program, while messages are delivered in a row. To be given up behind them.
+  [[nodiscard]] model::Pin& held_memory() { return held_memory_; }
+
   [[nodiscard]] std::uint64_t payload_received() const { return payload_received_; }
   /// The part of it that came by RDMA WRITE.
   [[nodiscard]] std::uint64_t payload_written() const { return payload_written_; }
@@ -81,6 +84,7 @@ class Target {
   PdId receive_pd_;
   model::AccessMask remote_access_;
   model::ReceiveQueue& queue_;
+  model::Pin held_memory_;
   model::SharedReceives* shared_ = nullptr;
   CompletionLog& log_;
 

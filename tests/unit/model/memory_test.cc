@@ -47,6 +47,34 @@ TEST(MemoryTable, GivesTheBytesThatWereAskedFor) {
   EXPECT_EQ(pin->data(), r.memory.data() + 10);
 }
 
+// Many accesses under one pin, each checked like the first.
+TEST(MemoryTable, KeepsARegionForAccessesInARow) {
+  MemoryTable table;
+  Registered r(kAccessLocalWrite);
+  Registered other(kAccessLocalWrite, 0x9000);
+  ASSERT_TRUE(table.publish(Stag{5}, r.region));
+  ASSERT_TRUE(table.publish(Stag{6}, other.region));
+  Pin held;
+  {
+    const PinScope scope(held);
+    const auto at = [&](Stag key, std::uint64_t addr, std::uint64_t length, PdId pd = kPd,
+                        AccessMask needed = kAccessLocalWrite) {
+      return table.access(held, key, pd, addr, length, needed);
+    };
+    EXPECT_EQ(at(Stag{5}, r.base + 10, 90).value(), r.memory.data() + 10);
+    EXPECT_EQ(at(Stag{5}, r.base + 20, 1).value(), r.memory.data() + 20);
+    EXPECT_EQ(r.region.pins, 1u);
+    EXPECT_EQ(at(Stag{5}, r.base + 20, 81).error(), AccessFault::kBounds);
+    EXPECT_EQ(at(Stag{5}, r.base, 1, PdId{2}).error(), AccessFault::kOtherPd);
+    EXPECT_EQ(at(Stag{5}, r.base, 1, kPd, kAccessRemoteRead).error(), AccessFault::kDenied);
+    EXPECT_EQ(at(Stag{6}, other.base, 1).value(), other.memory.data());
+    EXPECT_TRUE(MemoryTable::idle(r.region));
+    table.retract(other.region);
+    EXPECT_EQ(at(Stag{6}, other.base, 1).error(), AccessFault::kInvalidKey);
+  }
+  EXPECT_TRUE(MemoryTable::idle(other.region));
+}
+
 TEST(MemoryTable, RefusesInTheOrderOfTheRules) {
   MemoryTable table;
   Registered r;

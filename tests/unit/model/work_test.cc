@@ -22,6 +22,22 @@ TEST(WorkRing, HoldsAsMuchAsItsDepth) {
   EXPECT_EQ(queue.head(), 1u);
 }
 
+TEST(WorkRing, DepthsThatAreNoPowerOfTwoWrapWithTheirStorage) {
+  SendQueue queue(3, 1, 4);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    SendWqe& wqe = queue.slot(0);
+    wqe.sges[0].addr = i;
+    wqe.inline_data[3] = static_cast<std::byte>(i);
+    queue.publish(1);
+    if (i >= 2) {
+      EXPECT_EQ(queue.free_slots(), 0u);
+      EXPECT_EQ(queue.at(queue.head()).sges[0].addr, i - 2);
+      EXPECT_EQ(queue.at(queue.head()).inline_data[3], static_cast<std::byte>(i - 2));
+      queue.retire();
+    }
+  }
+}
+
 TEST(WorkRing, EachSlotHasItsOwnStorage) {
   SendQueue queue(4, 2, 8);
   for (std::uint32_t i = 0; i < 4; ++i) {
