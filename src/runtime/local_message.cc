@@ -17,7 +17,7 @@ LocalMessageHeader::LocalMessageHeader(const rocev2::PacketOrigin& origin, bool 
       hop_limit(origin.hop_limit),
       recorded_in(trace_mark()),
       flow_label(origin.flow_label),
-      strayed(has_strayed),
+      strayed(has_strayed ? 1 : 0),
       source(origin.source.bytes),
       destination(origin.destination.bytes) {}
 
@@ -39,7 +39,7 @@ std::optional<LocalMessage> LocalMessage::read(Bytes message) {
   result.origin.traffic_class = header.traffic_class;
   result.origin.hop_limit = header.hop_limit;
   result.origin.flow_label = header.flow_label;
-  result.strayed = header.strayed;
+  result.strayed = header.strayed != 0;
   Bytes rest = message.subspan(header.bytes());
   for (; result.count < header.packets; ++result.count) {
     const std::size_t bytes = header.lengths[result.count];

@@ -26,7 +26,7 @@ struct LocalMessageHeader {
   std::uint8_t hop_limit = 0;
   std::uint64_t recorded_in = 0;  // the sender's trace_mark()
   std::uint32_t flow_label = 0;
-  bool strayed = false;  // came by UDP, to a process that passed it on
+  std::uint8_t strayed = 0;  // not 0: came by UDP, to a process that passed it on
   std::array<std::uint8_t, 16> source{};
   std::array<std::uint8_t, 16> destination{};
   std::array<std::uint16_t, kMaxPackets> lengths;  // the first `packets` are sent
