@@ -54,8 +54,8 @@ std::vector<std::byte> with_header(const Id& id, Bytes private_data) {
   header.destination = destination_of(id).unmapped().gid();
   std::array<std::byte, wire::kCmaHeaderBytes> bytes;
   wire::emit_cma(bytes, header);
-  std::vector<std::byte> all(bytes.begin(), bytes.end());
-  all.insert(all.end(), private_data.begin(), private_data.end());
+  std::vector<std::byte> all(bytes.size() + private_data.size());
+  std::ranges::copy(private_data, std::ranges::copy(bytes, all.begin()).out);
   return all;
 }
 
