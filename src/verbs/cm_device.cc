@@ -4,16 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "verbs/api.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_state.h"
 #include "verbs/device.h"
 #include "verbs/internal.h"
+#include "verbs/preference.h"
 
 namespace airdma::cm {
 namespace {
@@ -89,12 +88,6 @@ const Device* known_owner(const io::Address& local, verbs::Transport transport) 
   return nullptr;
 }
 
-/// Which device an address means.
-bool prefers_roce() {
-  const char* wish = ::secure_getenv("AIRDMA_CM");
-  return wish != nullptr && std::strcmp(wish, "roce") == 0;
-}
-
 /// Few, because they are searched one by one.
 template <class Value>
 void remember(std::vector<std::pair<io::Address, Value>>& known, const io::Address& address,
@@ -134,7 +127,7 @@ Result<const Device*> device_at(const io::Address& local, verbs::Transport trans
 }
 
 Result<const Device*> device_at(const io::Address& local) {
-  const bool roce = prefers_roce();
+  const bool roce = verbs::prefers_roce();
   auto device = device_at(local, roce ? verbs::Transport::kRoce : verbs::Transport::kIwarp);
   if (device || device.error().code != ENODEV) return device;
   return device_at(local, roce ? verbs::Transport::kIwarp : verbs::Transport::kRoce);

@@ -2,9 +2,11 @@
 #include "verbs/device.h"
 
 #include <endian.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "base/process_global.h"
 #include "io/address_watch.h"
 #include "verbs/api.h"
+#include "verbs/preference.h"
 
 namespace airdma::verbs {
 namespace {
@@ -103,12 +106,19 @@ std::optional<io::Interface> Device::look() const {
   return std::nullopt;
 }
 
+bool prefers_roce() {
+  const char* wish = ::secure_getenv("AIRDMA_CM");
+  return wish != nullptr && std::strcmp(wish, "roce") == 0;
+}
+
 Result<std::vector<Device*>> list_devices() {
   const auto interfaces = io::list_interfaces();
   if (!interfaces) return std::unexpected(interfaces.error());
   std::vector<Device*> devices;
   devices.reserve(2 * interfaces->size());
-  for (const Transport transport : {Transport::kIwarp, Transport::kRoce}) {
+  const Transport first = prefers_roce() ? Transport::kRoce : Transport::kIwarp;
+  const Transport second = prefers_roce() ? Transport::kIwarp : Transport::kRoce;
+  for (const Transport transport : {first, second}) {
     for (const io::Interface& interface : *interfaces) {
       devices.push_back(find_or_make(interface, transport));
     }

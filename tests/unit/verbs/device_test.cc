@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <endian.h>
 #include <fcntl.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -41,6 +42,17 @@ TEST_F(DeviceTest, ListsTwoDevicesPerInterfaceAtStableAddresses) {
   free_device_list(first);
   free_device_list(second);
   EXPECT_TRUE(get_device_name(kept));
+}
+
+TEST_F(DeviceTest, ListsFirstWhatTheUserPrefers) {
+  ::setenv("AIRDMA_CM", "roce", 1);
+  int count = 0;
+  ibv_device** list = *get_device_list(&count);
+  ::unsetenv("AIRDMA_CM");
+  ASSERT_GE(count, 2);
+  EXPECT_EQ(list[0]->transport_type, IBV_TRANSPORT_IB);
+  EXPECT_EQ(list[count - 1]->transport_type, IBV_TRANSPORT_IWARP);
+  free_device_list(list);
 }
 
 TEST_F(DeviceTest, RefusesForeignDevices) {
