@@ -28,6 +28,15 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # The same layout stands in the build folder and in an installation.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
+# The way of a small message goes through a dozen files: as one they take a quarter less time. Only
+# what is installed is built like this, and its archives hold plain machine code as well, for tests
+# and tools.
+set(airdma_lto "")
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
+    AND NOT AIRDMA_SANITIZE)
+  set(airdma_lto -flto=auto -ffat-lto-objects)
+endif()
+
 find_program(AIRDMA_CCACHE ccache)
 if(AIRDMA_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${AIRDMA_CCACHE})
