@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <string_view>
 
 #include "sysfs/real.h"
@@ -81,9 +82,7 @@ std::string behind_link(const Tree& tree, const std::string& path, bool follow) 
   }
 }
 
-}  // namespace
-
-Place find_place(int directory, const char* path, bool follow) {
+Place look_for(int directory, const char* path, bool follow) {
   Place place;
   if (path == nullptr || rendering) return place;
   std::string full;
@@ -110,6 +109,17 @@ Place find_place(int directory, const char* path, bool follow) {
   place.kind = found != place.tree->end() ? Place::Kind::kNode : Place::Kind::kMissing;
   if (found != place.tree->end()) place.node = &found->second;
   return place;
+}
+
+}  // namespace
+
+Place find_place(int directory, const char* path, bool follow) noexcept {
+  try {
+    return look_for(directory, path, follow);
+  } catch (const std::bad_alloc&) {
+    // The caller is a function of the C library to its caller: no exception may leave it.
+    return {};
+  }
 }
 
 std::string directory_name(const std::string& path) {

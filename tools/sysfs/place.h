@@ -26,7 +26,7 @@ struct Place {
 
 /// `directory`: a descriptor that openat() and its like were given, or AT_FDCWD. `follow`: what is
 /// last in the path may be a link too. Costs a few comparisons for foreign paths.
-Place find_place(int directory, const char* path, bool follow);
+Place find_place(int directory, const char* path, bool follow) noexcept;
 
 /// The name of a file that stands for a directory of the tree: find_place() knows its descriptors
 /// and their duplicates by it.
