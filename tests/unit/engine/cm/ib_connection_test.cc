@@ -102,7 +102,8 @@ TEST(IbConnection, AnswersWithEverythingThePeerNeeds) {
   answer.srq = true;
   EXPECT_TRUE(hosts.b.manager.accept(hosts.passive, answer, hosts.now));
   hosts.deliver(hosts.b, hosts.a);
-  const auto rep = in<wire::CmRep>(hosts.a.take(EventKind::kReply));
+  const Event replied = hosts.a.take(EventKind::kReply);
+  const auto rep = in<wire::CmRep>(replied);  // names bytes of the event
   EXPECT_EQ(rep.local_id, hosts.passive);
   EXPECT_EQ(rep.remote_id, hosts.active);
   EXPECT_EQ(rep.local_qpn, Qpn{0x22});
