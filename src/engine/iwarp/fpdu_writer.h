@@ -2,7 +2,7 @@
 // MPA's sending half (RFC 5044 4): puts one ULPDU at a time into a byte stream as an FPDU.
 // Payload is copied and its CRC computed in the same pass, so memory that changes meanwhile still
 // goes out with a CRC that fits what was sent; only what append_in_place() is given stays where it
-// is (docs/decisions/0010).
+// is (docs/decisions/0013).
 // Not here: what the ULPDU says (DDP), how large it should be (the endpoint).
 #pragma once
 

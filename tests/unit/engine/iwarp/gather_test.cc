@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Large payloads that are sent from where they are (docs/decisions/0010).
+// Large payloads that are sent from where they are (docs/decisions/0013).
 #include "engine/iwarp/gather.h"
 
 #include <gtest/gtest.h>
