@@ -29,7 +29,7 @@ class Pair:
         def start(place, device, *more):
             return run.programs.start(place.inside(
                 [*user, *airdma, PINGPONG, "-d", device, "-g", 0, "-p", port, "-n", count,
-                 "-s", size, "-c", *more]), AIRDMA_ROCE="1")
+                 "-s", size, "-c", *more]))
 
         self._run = run
         self.server = start(server_at, devices[0])

@@ -31,7 +31,7 @@ class Sides:
         self.guest = guest
         self.airdma = airdma
         self.device = f"roce_{guests.INTERFACE}"
-        environment = dict(os.environ, AIRDMA_ROCE="1", AIRDMA_CM="roce")
+        environment = dict(os.environ, AIRDMA_CM="roce")
         self.environment = environment
         ours = subprocess.run([airdma, "run", "--", "ibv_devinfo", "-v", "-d", self.device],
                               capture_output=True, text=True, env=environment)

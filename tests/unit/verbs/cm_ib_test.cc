@@ -25,13 +25,11 @@ std::string padded(std::string text, std::size_t bytes) {
 class CmIbTest : public CmTest {
  protected:
   void SetUp() override {
-    ::setenv("AIRDMA_ROCE", "1", 1);
     ::setenv("AIRDMA_CM", "roce", 1);
     control().has_roce.reset();
   }
   void TearDown() override {
     CmTest::TearDown();
-    ::unsetenv("AIRDMA_ROCE");
     ::unsetenv("AIRDMA_CM");
     control().has_roce.reset();
   }
