@@ -17,9 +17,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
 struct epoll_event;
 
 namespace airdma::io::raw {
+
+// The kernel orders what was done before bytes were sent and after they were received. The thread
+// sanitizer knows that of the C library's calls and must be told of these.
+#ifdef __SANITIZE_THREAD__
+inline char kernel_order;
+inline void before_sending() { __tsan_release(&kernel_order); }
+inline void after_receiving() { __tsan_acquire(&kernel_order); }
+#else
+inline void before_sending() {}
+inline void after_receiving() {}
+#endif
 
 inline int close(int fd) { return static_cast<int>(::syscall(SYS_close, fd)); }
 
@@ -32,26 +47,34 @@ inline ssize_t write(int fd, const void* data, std::size_t size) {
 }
 
 inline ssize_t send(int fd, const void* data, std::size_t size, int flags) {
+  before_sending();
   return ::syscall(SYS_sendto, fd, data, size, flags, nullptr, 0);
 }
 
 inline ssize_t send(int fd, const msghdr* message, int flags) {
+  before_sending();
   return ::syscall(SYS_sendmsg, fd, message, flags);
 }
 
 inline ssize_t receive(int fd, void* data, std::size_t size, int flags) {
-  return ::syscall(SYS_recvfrom, fd, data, size, flags, nullptr, nullptr);
+  const auto result = ::syscall(SYS_recvfrom, fd, data, size, flags, nullptr, nullptr);
+  after_receiving();
+  return result;
 }
 
 inline int send_messages(int fd, mmsghdr* messages, unsigned count, int flags) {
+  before_sending();
   return static_cast<int>(::syscall(SYS_sendmmsg, fd, messages, count, flags));
 }
 
 inline int receive_messages(int fd, mmsghdr* messages, unsigned count, int flags) {
-  return static_cast<int>(::syscall(SYS_recvmmsg, fd, messages, count, flags, nullptr));
+  const auto result = static_cast<int>(::syscall(SYS_recvmmsg, fd, messages, count, flags, nullptr));
+  after_receiving();
+  return result;
 }
 
 inline ssize_t send_message(int fd, const msghdr* message, int flags) {
+  before_sending();
   return ::syscall(SYS_sendmsg, fd, message, flags);
 }
 

@@ -61,7 +61,9 @@ void note_timeout(ibv_qp* handle, std::uint8_t timeout) {
 void sync_state(ibv_qp* handle) {
   with_queue_pair(handle, [&](Qp& qp) {
     std::lock_guard lock(qp.attributes_mutex);
-    qp.pub.state = static_cast<ibv_qp_state>(qp.runtime->state());
+    // Programs read the field at any time: nothing is written that stands there.
+    const auto state = static_cast<ibv_qp_state>(qp.runtime->state());
+    if (qp.pub.state != state) qp.pub.state = state;
   });
 }
 

@@ -122,7 +122,9 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
   if (moves && to == QpState::kReset) qp->attributes = {};
   remember(qp->attributes, mask, *attr);
   if (moves) {
-    qp->pub.state = static_cast<ibv_qp_state>(qp->runtime->state());
+    // Programs read the field at any time: nothing is written that stands there.
+    const auto state = static_cast<ibv_qp_state>(qp->runtime->state());
+    if (qp->pub.state != state) qp->pub.state = state;
     qp->moved = true;
   }
   return {};
@@ -135,7 +137,7 @@ Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_a
     std::lock_guard lock(qp->attributes_mutex);
     *attr = qp->attributes;
     attr->qp_state = static_cast<ibv_qp_state>(qp->runtime->state());
-    qp->pub.state = attr->qp_state;
+    if (qp->pub.state != attr->qp_state) qp->pub.state = attr->qp_state;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->runtime->sends_draining() ? 1 : 0;
     qp->stream != nullptr ? fill_stream(*qp, *attr) : fill_packets(*qp, *attr);
   }
