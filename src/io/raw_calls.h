@@ -68,9 +68,9 @@ inline int send_messages(int fd, mmsghdr* messages, unsigned count, int flags) {
 }
 
 inline int receive_messages(int fd, mmsghdr* messages, unsigned count, int flags) {
-  const auto result = static_cast<int>(::syscall(SYS_recvmmsg, fd, messages, count, flags, nullptr));
+  const auto result = ::syscall(SYS_recvmmsg, fd, messages, count, flags, nullptr);
   after_receiving();
-  return result;
+  return static_cast<int>(result);
 }
 
 inline ssize_t send_message(int fd, const msghdr* message, int flags) {
