@@ -61,9 +61,7 @@ void note_timeout(ibv_qp* handle, std::uint8_t timeout) {
 void sync_state(ibv_qp* handle) {
   with_queue_pair(handle, [&](Qp& qp) {
     std::lock_guard lock(qp.attributes_mutex);
-    // Programs read the field at any time: nothing is written that stands there.
-    const auto state = static_cast<ibv_qp_state>(qp.runtime->state());
-    if (qp.pub.state != state) qp.pub.state = state;
+    qp.show_state(static_cast<ibv_qp_state>(qp.runtime->state()));
   });
 }
 

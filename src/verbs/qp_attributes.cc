@@ -122,9 +122,7 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
   if (moves && to == QpState::kReset) qp->attributes = {};
   remember(qp->attributes, mask, *attr);
   if (moves) {
-    // Programs read the field at any time: nothing is written that stands there.
-    const auto state = static_cast<ibv_qp_state>(qp->runtime->state());
-    if (qp->pub.state != state) qp->pub.state = state;
+    qp->show_state(static_cast<ibv_qp_state>(qp->runtime->state()));
     qp->moved = true;
   }
   return {};
@@ -137,7 +135,7 @@ Status query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_a
     std::lock_guard lock(qp->attributes_mutex);
     *attr = qp->attributes;
     attr->qp_state = static_cast<ibv_qp_state>(qp->runtime->state());
-    if (qp->pub.state != attr->qp_state) qp->pub.state = attr->qp_state;
+    qp->show_state(attr->qp_state);
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->runtime->sends_draining() ? 1 : 0;
     qp->stream != nullptr ? fill_stream(*qp, *attr) : fill_packets(*qp, *attr);
   }

@@ -315,6 +315,10 @@ struct Qp {
   bool closing = false;
 
   ibv_qp* handle() { return &pub; }
+  /// Programs read the field at any time: nothing is written that stands there.
+  void show_state(ibv_qp_state now) {
+    if (pub.state != now) pub.state = now;
+  }
   [[nodiscard]] bool settled() const { return async_events.settled(); }
 };
 
