@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "engine/rocev2/atomics.h"
 
@@ -35,6 +36,7 @@ void RcRequester::start() {
   next_ = high_ = una_ = first_sequence(shared_.attributes.sq_psn);
   position_ = begun_ = queue_.head();
   window_.reset(shared_.mtu());
+  slowed_until_ = 0;
   round_trip_.reset();
   retries_left_ = shared_.attributes.retry_count;
   rnr_retries_left_ = shared_.attributes.rnr_retry;
@@ -144,7 +146,7 @@ void RcRequester::on_nak(std::uint8_t code, std::uint64_t sequence, Time now) {
   switch (static_cast<NakCode>(code)) {
     case NakCode::kPsnSequence:
       ++shared_.stats.sequence_naks;
-      if (reached) recover(now);
+      if (reached) recover_again(now);
       return;
     case NakCode::kInvalidRequest:
       return blame(find(sequence), Violation::kNakInvalidRequest);
@@ -195,7 +197,7 @@ void RcRequester::advance(std::uint64_t una, Time now) {
   if (una == una_) return;
   if (next_ < una) {
     meet_late_answer(una, now);
-  } else {
+  } else if (una_ >= slowed_until_) {
     window_.on_progress(una - una_, window_limited_);
   }
   una_ = una;
@@ -215,16 +217,41 @@ void RcRequester::advance(std::uint64_t una, Time now) {
 }
 
 /// What begins at una_ was lost. Said once of each loss, for more may come that says so too.
-void RcRequester::recover(Time) {
+void RcRequester::recover(Time now) {
   if (gap_ == una_) return;
   gap_ = una_;
+  ahead_ = 0;
   window_.on_loss();
+  repeat(now);
+}
+
+/// The same, said by something that speaks of what was repeated, if it was: then that was lost too.
+/// Sooner than an answer can come it speaks of the first loss, and the network has brought it
+/// twice.
+void RcRequester::recover_again(Time now) {
+  if (gap_ != una_) return recover(now);
+  if (now - repeated_at_ < round_trip_.shortest()) return;
+  window_.on_loss();
+  repeat(now);
+}
+
+void RcRequester::repeat(Time now) {
+  repeated_at_ = probed_at_ = now;
   seek(una_);
+}
+
+/// A response came from behind the one that is missing. When they go back to what had come before,
+/// they are those that were asked for again, and the missing one was lost again.
+void RcRequester::note_ahead(std::uint64_t sequence, Time now) {
+  if (sequence <= std::exchange(ahead_, sequence)) recover_again(now);
 }
 
 /// True when the response to this packet is the next one; everything before it is acknowledged.
 bool RcRequester::reach_response(std::uint64_t sequence, Time now) {
-  if (!acknowledge(sequence, now)) return false;
+  if (!acknowledge(sequence, now)) {
+    note_ahead(sequence, now);
+    return false;
+  }
   const bool expected = una_ == sequence && !parts_.empty() && parts_.front().begin <= sequence;
   if (!expected) ++shared_.stats.dropped;
   return expected;
@@ -344,10 +371,10 @@ void RcRequester::on_deadline(Time now) {
     ++shared_.stats.probes;
     ++probes_;
   }
-  probed_at_ = now;
   gap_ = una_;
+  ahead_ = 0;
   window_.on_silence();
-  seek(una_);
+  repeat(now);
 }
 
 }  // namespace airdma::rocev2

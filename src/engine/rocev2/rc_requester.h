@@ -44,7 +44,9 @@ class RcRequester {
   void fill(PacketBatch& batch, Time now);
   /// ACK, NAK, READ response or atomic acknowledgement.
   void on_response(const wire::RocePacket& packet, Time now);
-  void on_congestion(Time now) { window_.on_congestion(now); }
+  void on_congestion(Time now) {
+    if (window_.on_congestion(now)) slowed_until_ = high_;
+  }
   void on_deadline(Time now);
   [[nodiscard]] std::optional<Time> next_deadline() const;
   void on_unsent(const OutPacket& packet);
@@ -116,6 +118,9 @@ class RcRequester {
   void meet_late_answer(std::uint64_t una, Time now);
   void advance(std::uint64_t una, Time now);
   void recover(Time now);
+  void recover_again(Time now);
+  void repeat(Time now);
+  void note_ahead(std::uint64_t sequence, Time now);
   void blame(std::uint64_t position, Violation violation);
   void complete();
   void report(const model::SendWqe& wqe, model::WcStatus status);
@@ -138,10 +143,11 @@ class RcRequester {
   UntouchedArray<InFlight> in_flight_;
   BoundedRing<Part> parts_;
   std::optional<Fault> fault_;
-  bool stalled_ = false;           // only an answer can bring more to send
-  bool last_is_answered_ = false;  // the packet made last is a READ request or an atomic
-  bool window_limited_ = false;    // the window was what ended the last fill
-  std::uint32_t unasked_ = 0;      // packets since an acknowledgement was asked for
+  bool stalled_ = false;            // only an answer can bring more to send
+  bool last_is_answered_ = false;   // the packet made last is a READ request or an atomic
+  bool window_limited_ = false;     // the window was what ended the last fill
+  std::uint64_t slowed_until_ = 0;  // what was sent before a notification opens no window
+  std::uint32_t unasked_ = 0;       // packets since an acknowledgement was asked for
 
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
@@ -150,6 +156,8 @@ class RcRequester {
   Time probed_at_{};
   unsigned probes_ = 0;                    // since the last progress
   std::optional<std::uint64_t> gap_;       // where the loss begins that is being repaired
+  Time repeated_at_{};                     // when what begins there was sent again
+  std::uint64_t ahead_ = 0;                // the latest response that came from behind it
   std::optional<std::uint64_t> measured_;  // the packet whose answer is waited for
   Time measured_at_{};
 };

@@ -14,7 +14,7 @@ using wire::Operation;
 using wire::RocePacket;
 
 void RcResponder::start() {
-  expected_ = acknowledged_ = first_sequence(shared_.attributes.rq_psn);
+  expected_ = acknowledged_ = message_end_ = first_sequence(shared_.attributes.rq_psn);
   msn_ = AckMsn{};
   ack_due_ = refused_ = false;
   nak_.reset();
@@ -45,12 +45,18 @@ void RcResponder::on_request(const RocePacket& packet) {
   }
   if (sequence == expected_) return in_order(packet);
   if (sequence < expected_) return duplicate(packet, sequence);
-  out_of_sequence();
+  out_of_sequence(sequence);
 }
 
-void RcResponder::out_of_sequence() {
+/// Deviation: once a gap was reported a responder may ignore everything until the missing packet
+/// comes. But when PSNs go back to what was ignored before, the peer has repeated the packets from
+/// the gap on and the missing one was lost again: without a word it would wait for its timer.
+void RcResponder::out_of_sequence(std::uint64_t sequence) {
   ++shared_.stats.out_of_sequence;
-  if (std::exchange(refused_, true)) return;
+  const bool told = std::exchange(refused_, true);
+  if (told && sequence > std::exchange(ahead_, sequence)) return;
+  ahead_ = sequence;
+  if (nak_) return;
   nak_ = Acknowledgement::nak(NakCode::kPsnSequence, msn_);
   nak_sequence_ = expected_;
 }
@@ -88,6 +94,7 @@ void RcResponder::on_message(const RocePacket& packet) {
       nak_ = Acknowledgement::rnr_nak(shared_.attributes.min_rnr_timer, msn_);
       nak_sequence_ = expected_;
       refused_ = true;
+      ahead_ = expected_;
       ++shared_.stats.rnr_naks_sent;
       return;
     case MessageSink::Outcome::kRefused:
@@ -96,6 +103,7 @@ void RcResponder::on_message(const RocePacket& packet) {
   ack_due_ |= packet.ack_request;
   ++unanswered_;
   advance(1, packet.info->ends());
+  message_end_ = expected_;
 }
 
 void RcResponder::on_read(const RocePacket& packet) {
@@ -160,7 +168,7 @@ void RcResponder::duplicate(const RocePacket& packet, std::uint64_t sequence) {
     }
     case Operation::kCompareSwap:
     case Operation::kFetchAdd:
-      if (!responses_.repeat_atomic(sequence)) ++shared_.stats.dropped;
+      if (!responses_.repeat_atomic(sequence, msn_)) ++shared_.stats.dropped;
       return;
     case Operation::kAtomicWrite:
     case Operation::kReadResponse:
@@ -194,8 +202,8 @@ void RcResponder::fill(PacketBatch& batch) {
   // Peer: the kernel's rxe hears a second NAK only when an acknowledgement has come since the
   // first, and waits for its timer otherwise.
   const bool gap = nak_ && nak_->is_nak(NakCode::kPsnSequence);
-  if (gap && acknowledged_ < nak_sequence_) {
-    add_acknowledgement(batch, nak_sequence_ - 1, Acknowledgement::ack(msn_));
+  if (gap && acknowledged_ < message_end_) {
+    add_acknowledgement(batch, message_end_ - 1, Acknowledgement::ack(msn_));
     if (!batch.has_room(0)) return;
   }
   if (nak_) {
@@ -203,7 +211,9 @@ void RcResponder::fill(PacketBatch& batch) {
     nak_.reset();
     ack_due_ = false;
   } else if (std::exchange(ack_due_, false)) {
-    add_acknowledgement(batch, expected_ - 1, Acknowledgement::ack(msn_));
+    // Peer: the kernel's rxe takes an ACK with the PSN of a READ or an atomic for its response, and
+    // reports data that never came. So a message that comes again gets the PSN of a message.
+    add_acknowledgement(batch, message_end_ - 1, Acknowledgement::ack(msn_));
   }
 }
 
@@ -277,7 +287,9 @@ void RcResponder::add_acknowledgement(PacketBatch& batch, std::uint64_t sequence
   OutPacket& out = batch.next();
   out.owner = PacketOwner::kResponder;
   out.sequence = sequence;
-  if (acknowledgement.kind == wire::AckKind::kAck) acknowledged_ = sequence + 1;
+  if (acknowledgement.kind == wire::AckKind::kAck) {
+    acknowledged_ = std::max(acknowledged_, sequence + 1);
+  }
   RocePacket packet = shared_.to_peer(wire::PacketCode::kAcknowledge, sequence);
   packet.acknowledgement = acknowledgement;
   finish_packet(shared_, batch, out, packet);

@@ -7,7 +7,7 @@
 //
 //   expected PSN ------> carried out; ACK when asked for, or response
 //   behind it ---------> duplicate: ACK again, READ or atomic answered again
-//   ahead of it -------> NAK "PSN sequence error", once for each gap
+//   ahead of it -------> NAK "PSN sequence error", once for each gap and each time it was repeated
 //   no receive --------> RNR NAK; what follows is ignored until the packet comes again
 //   violation ---------> NAK with the violation's code, ERR; the NAK is repeated to whoever asks
 #pragma once
@@ -61,7 +61,7 @@ class RcResponder {
   void on_read(const wire::RocePacket& packet);
   void on_atomic(const wire::RocePacket& packet);
   void duplicate(const wire::RocePacket& packet, std::uint64_t sequence);
-  void out_of_sequence();
+  void out_of_sequence(std::uint64_t sequence);
   void advance(std::uint32_t packets, bool message_ends);
   void fail(Violation violation, std::uint64_t sequence);
 
@@ -77,11 +77,13 @@ class RcResponder {
   Responses responses_;
   std::uint64_t expected_ = kFirstSequence;
   std::uint64_t acknowledged_ = kFirstSequence;  // the peer was told of everything before it
+  std::uint64_t message_end_ = kFirstSequence;   // behind the last packet of a SEND or WRITE
   AckMsn msn_;
   bool ack_due_ = false;
   std::uint32_t unanswered_ = 0;  // packets of SENDs and WRITEs since the last answer
   /// A NAK was sent for expected_, or will be: until that packet comes nothing is said of others.
   bool refused_ = false;
+  std::uint64_t ahead_ = 0;                   // the latest of them, while refused_
   std::optional<wire::Acknowledgement> nak_;  // to be sent, for nak_sequence_
   std::uint64_t nak_sequence_ = 0;
   std::optional<Violation> failure_;

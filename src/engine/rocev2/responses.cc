@@ -55,7 +55,7 @@ void Responses::repeat_read(const Response& response, std::uint32_t mtu) {
   insert(response);
 }
 
-bool Responses::repeat_atomic(std::uint64_t sequence) {
+bool Responses::repeat_atomic(std::uint64_t sequence, AckMsn msn) {
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     if (pending_.at(i).sequence == sequence) return true;
   }
@@ -63,6 +63,7 @@ bool Responses::repeat_atomic(std::uint64_t sequence) {
     if (atomics_.at(i).sequence != sequence) continue;
     Response again = atomics_.at(i);
     again.repeated = true;
+    again.msn = msn;
     insert(again);
     return true;
   }

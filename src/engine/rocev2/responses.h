@@ -45,8 +45,9 @@ class Responses {
   /// A READ request that has come again. What is still to be sent of its answer anyway is not
   /// sent twice; what was sent is sent again.
   void repeat_read(const Response& response, std::uint32_t mtu);
-  /// An atomic that has come again; false when its result is no longer known.
-  [[nodiscard]] bool repeat_atomic(std::uint64_t sequence);
+  /// An atomic that has come again, to be answered with the MSN of now; false when its result is no
+  /// longer known.
+  [[nodiscard]] bool repeat_atomic(std::uint64_t sequence, AckMsn msn);
 
  private:
   // Limit: answers that can wait to be repeated. Requests beyond are not heard; they come again.

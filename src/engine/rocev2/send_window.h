@@ -38,11 +38,12 @@ class SendWindow {
   }
   void on_loss() { packets_ = std::max(kLeast, packets_ - packets_ / 4); }
   void on_silence() { packets_ = kLeast; }
-  /// A notification of congestion; those of one round trip are one.
-  void on_congestion(Time now) {
-    if (now - last_cut_ < kCutInterval) return;
+  /// A notification of congestion; false when it belongs to the one before.
+  bool on_congestion(Time now) {
+    if (now - last_cut_ < kCutInterval) return false;
     last_cut_ = now;
     packets_ = std::max(kLeast, packets_ / 2);
+    return true;
   }
 
  private:

@@ -55,8 +55,11 @@ class RoundTrip {
     if (!known_) return kUnknown;
     return std::clamp(smoothed_ + 4 * deviation_, kLeast, kMost);
   }
+  /// No answer comes sooner than this.
+  [[nodiscard]] Duration shortest() const { return known_ ? smoothed_ / 2 : kSoon; }
 
  private:
+  static constexpr Duration kSoon = std::chrono::microseconds(50);
   static constexpr Duration kUnknown = std::chrono::milliseconds(20);
   static constexpr Duration kLeast = std::chrono::milliseconds(2);
   static constexpr Duration kMost = std::chrono::milliseconds(500);

@@ -96,6 +96,15 @@ struct Requester {
   void rnr_nak(std::uint32_t psn) {
     answer(PacketCode::kAcknowledge, psn, Acknowledgement::rnr_nak(12, AckMsn{1}));
   }
+  void notify_of_congestion() {
+    RocePacket packet;
+    packet.info = &wire::cnp_info();
+    packet.pkey = Pkey{0xffff};
+    packet.becn = true;
+    PacketBytes made(packet.info->header_bytes);
+    (void)wire::emit_roce_headers(made, packet);
+    side.receive(made, kPeer, now);
+  }
   void pass(Duration time) {
     now += time;
     side.endpoint.on_deadline(now);
@@ -146,6 +155,20 @@ TEST(RcRequester, GoesBackToTheMissingPacket) {
   EXPECT_THAT(statuses(r.side), ElementsAre(WcStatus::kSuccess));
 }
 
+TEST(RcRequester, RepeatsAtOnceWhatIsLostTwice) {
+  Requester r;
+  r.write(1, 4 * kMtu);
+  EXPECT_EQ(r.psns().size(), 4u);
+  r.nak(12, NakCode::kPsnSequence);
+  EXPECT_THAT(r.psns(), ElementsAre(12, 13));
+  r.now += milliseconds(1);
+  r.nak(12, NakCode::kPsnSequence);  // a round trip later it speaks of the repetition
+  EXPECT_THAT(r.psns(), ElementsAre(12, 13));
+  r.ack(13);
+  EXPECT_THAT(statuses(r.side), ElementsAre(WcStatus::kSuccess));
+  EXPECT_EQ(r.side.endpoint.stats().probes, 0u);
+}
+
 TEST(RcRequester, DoesNotRepeatWhatHasArrivedMeanwhile) {
   Requester r;
   r.write(1, 4 * kMtu);
@@ -174,6 +197,29 @@ TEST(RcRequester, AsksAgainForTheRestOfARead) {
   }
   r.ack(14);
   EXPECT_THAT(statuses(r.side), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
+}
+
+TEST(RcRequester, AsksAtOnceForAResponseThatIsLostTwice) {
+  Requester r;
+  r.read(1, 5 * kMtu);
+  EXPECT_THAT(r.psns(), ElementsAre(10));
+  const auto respond = [&](PacketCode code, std::uint32_t psn) {
+    r.answer(code, psn, Acknowledgement::ack(AckMsn{1}), kMtu);
+  };
+  r.now += milliseconds(1);
+  respond(PacketCode::kReadResponseFirst, 10);
+  respond(PacketCode::kReadResponseMiddle, 12);
+  EXPECT_THAT(r.psns(), ElementsAre(11));
+  r.now += milliseconds(1);
+  respond(PacketCode::kReadResponseMiddle, 13);  // of the first request
+  respond(PacketCode::kReadResponseLast, 14);
+  EXPECT_TRUE(r.psns().empty());
+  respond(PacketCode::kReadResponseMiddle, 12);
+  EXPECT_THAT(r.psns(), ElementsAre(11));
+  respond(PacketCode::kReadResponseMiddle, 12);  // the network brings it twice
+  respond(PacketCode::kReadResponseMiddle, 13);
+  EXPECT_TRUE(r.psns().empty());
+  EXPECT_EQ(r.side.endpoint.stats().probes, 0u);
 }
 
 TEST(RcRequester, AnAcknowledgementBehindAReadMeansItsResponseWasLost) {
@@ -466,6 +512,24 @@ TEST(RcRequester, NothingBeyondTheWindow) {
   EXPECT_TRUE(sent.back().ack_request);
   r.ack(sent.back().psn.value());
   EXPECT_GT(r.psns().size(), sent.size());  // it grows
+}
+
+TEST(RcRequester, SlowsDownWhenToldOfCongestion) {
+  Requester r;
+  Buffer source(r.side.table, Stag{0x77}, 0x1000, 4 << 20);
+  r.side.post({.opcode = SendOpcode::kWrite,
+               .sges = {{.addr = 0x1000, .length = 4 << 20, .lkey = Stag{0x77}}},
+               .remote_addr = 8});
+  r.now += seconds(1);
+  auto sent = r.psns();
+  const std::size_t window = sent.size();
+  for (int times = 0; times < 3; ++times) r.notify_of_congestion();  // those of a moment are one
+  EXPECT_EQ(r.side.endpoint.stats().notifications_received, 3u);
+  r.ack(sent.back());
+  sent = r.psns();
+  EXPECT_EQ(sent.size(), window / 2);
+  r.ack(sent.back());
+  EXPECT_EQ(r.psns().size(), window / 2 + window / 4);  // it grows again
 }
 
 // STYLE's example, with both sides.

@@ -154,6 +154,41 @@ TEST(RcResponder, SaysOnceThatAPacketIsMissing) {
   EXPECT_EQ(r.answers().back().psn, Psn{11});
 }
 
+TEST(RcResponder, SaysAgainThatAPacketIsMissingWhenItWasRepeatedAndLost) {
+  Responder r;
+  const auto give = [&](std::uint32_t psn) { r.give(r.packet(PacketCode::kWriteOnly, psn, 8)); };
+  for (std::uint32_t psn = 11; psn < 15; ++psn) give(psn);
+  EXPECT_EQ(r.answer().psn, Psn{10});
+  for (int times = 0; times < 2; ++times) {
+    give(11);
+    const RocePacket nak = r.answer();
+    EXPECT_TRUE(nak.acknowledgement.is_nak(NakCode::kPsnSequence));
+    EXPECT_EQ(nak.psn, Psn{10});
+    for (std::uint32_t psn = 12; psn < 18; ++psn) give(psn);
+    EXPECT_TRUE(r.answers().empty());
+  }
+}
+
+TEST(RcResponder, SaysNothingElseBeforeAReceiveIsPosted) {
+  Responder r;
+  r.give(r.packet(PacketCode::kSendOnly, 10, 8));
+  r.give(r.packet(PacketCode::kSendOnly, 12, 8));
+  r.give(r.packet(PacketCode::kSendOnly, 11, 8));
+  EXPECT_EQ(r.answer().acknowledgement.kind, AckKind::kRnrNak);
+}
+
+// The kernel's rxe takes an acknowledgement with the PSN of a READ's response for the response.
+TEST(RcResponder, AcknowledgesARepeatedMessageByThePsnOfAMessage) {
+  Responder r;
+  r.give(r.packet(PacketCode::kWriteOnly, 10, 8));
+  RocePacket read = r.packet(PacketCode::kReadRequest, 11);
+  read.remote.bytes = 600;
+  r.give(read);
+  EXPECT_EQ(r.answers().size(), 3u);
+  r.give(r.packet(PacketCode::kWriteOnly, 10, 8));
+  expect_ack(r.answer(), 10, 2);
+}
+
 // The kernel's rxe does not hear a NAK that follows another one directly.
 TEST(RcResponder, AcknowledgesWhatCameBeforeAGap) {
   Responder r;
