@@ -31,7 +31,8 @@ bench:
 	@scripts/build.sh bench $(JOBS) all
 	@scripts/bench.sh build-bench
 
-# Against the kernel's rxe, in a virtual machine; root. CASES='ib_send UD' picks some.
+# Against the kernel's rxe, in a virtual machine; root. CASES='ib_send UD' picks some, and
+# CASES='--mebibytes 1024 bulk' gives options (scripts/interop.sh).
 interop:
 	@scripts/install-deps.sh interop
 	@scripts/build.sh $(PRESET) $(JOBS)

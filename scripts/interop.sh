@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# interop.sh [WORD...]: airdma against the Linux kernel's rxe in a virtual machine; only the cases
-# whose names hold all words. Everything happens in a network and process namespace of its own, which
-# the kernel clears away with all that runs in it, however this script ends.
+# interop.sh [OPTION...] [WORD...]: airdma against the Linux kernel's rxe in a virtual machine; only
+# the cases whose names hold all words. --help tells the options. With --speed it measures airdma, rxe
+# and siw inside of the virtual machine instead; siw if SIW_MODULE names a siw.ko of its kernel.
+# Everything happens in a network and process namespace of its own, which the kernel clears away with
+# all that runs in it, however this script ends.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -20,6 +22,9 @@ done
 unshare --net --pid --fork --mount-proc true 2>/dev/null ||
   skip "namespaces cannot be made here"
 
-python3 -B tests/interop/kernel/image.py build/interop || exit 1
+inside=
+case " $* " in *" --speed "*) inside="build ${SIW_MODULE:-}" ;; esac
+# shellcheck disable=SC2086
+python3 -B tests/interop/kernel/image.py build/interop $inside || exit 1
 exec unshare --net --pid --fork --kill-child --mount-proc \
   python3 -B tests/interop/kernel/run.py build/bin/airdma build/interop "$@"

@@ -63,10 +63,10 @@ class Answer:
 
 
 class Guest:
-    def __init__(self, kernel, initramfs, console):
+    def __init__(self, kernel, initramfs, console, processors=1):
         self._console = console
         self._qemu = subprocess.Popen(
-            ["qemu-system-x86_64", "-machine", "pc,accel=tcg", "-cpu", "max", "-smp", "1",
+            ["qemu-system-x86_64", "-machine", "pc,accel=tcg", "-cpu", "max", "-smp", str(processors),
              "-m", "768", "-nodefaults", "-display", "none", "-no-reboot",
              "-serial", f"file:{console}", "-kernel", str(kernel), "-initrd", str(initramfs),
              "-append", "console=ttyS0 quiet panic=1 mitigations=off",
@@ -91,19 +91,14 @@ class Guest:
         answer.wait()
         return answer
 
-    def wait_listening(self, server, port=None):
-        """Until the server listens: on a TCP port, or in the RDMA connection manager."""
-        if port is None:
-            look = "rdma resource show cm_id | grep -q LISTEN"
-        else:
-            look = f"cat /proc/net/tcp /proc/net/tcp6 | grep -q ':{port:04X} 0*:0000 0A'"
-
-        def listens():
+    def wait_for(self, server, look):
+        """Until a command says that the server is ready."""
+        def ready():
             if not server.running():
-                raise Failure("the guest's server ended before it listened")
+                raise Failure("the guest's server ended before it was ready")
             return self.run(look).status == 0
 
-        wait_until(listens, 30, "the guest's server to listen")
+        wait_until(ready, 30, "the guest's server")
 
     def end(self):
         self._qemu.kill()

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
 """A Linux kernel with rdma_rxe, and the RDMA programs of this host, as something qemu can boot.
 
-    image.py FOLDER      makes FOLDER/vmlinuz, FOLDER/initramfs and FOLDER/bulk, for here and there
+    image.py FOLDER [BUILD [SIW]]   makes FOLDER/vmlinuz, FOLDER/initramfs and FOLDER/bulk, for
+                                    here and there
+
+With BUILD, airdma as it was built there goes into the guest, too; with SIW, that module of siw, which
+Debian's kernel is built without.
 
 The kernel and busybox are Debian's packages, downloaded and unpacked, not installed; the programs
 and their libraries are copies of what is installed here.
@@ -16,12 +20,14 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 PATH = "/usr/bin:/usr/sbin:/bin:/sbin"
-PROGRAMS = ["ip", "tc", "rdma", "rping", "ucmatose", "udaddy", "ibv_devinfo", "ibv_rc_pingpong",
-            "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong", "ib_send_bw", "ib_send_lat",
-            "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw",
-            "ib_atomic_lat"]
+PROGRAMS = ["ip", "tc", "rdma", "rping", "ucmatose", "udaddy", "mckey", "ibv_devinfo",
+            "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
+            "ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat",
+            "ib_atomic_bw", "ib_atomic_lat"]
 MODULES = ["virtio_pci", "virtio_net", "crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
            "sch_netem", "sch_ingress", "cls_matchall", "act_gact"]
+# For measurements: what siw needs, and the kernel's fast checksums.
+SPEED_MODULES = ["crc32_pclmul", "crc32c_intel", "iw_cm", "libcrc32c"]
 
 
 def run(*command, **options):
@@ -78,13 +84,24 @@ def add_programs(root):
     providers = glob.glob("/usr/lib/*/libibverbs/librxe-*.so")
     if not providers:
         raise RuntimeError("the rxe provider (package ibverbs-providers) is not installed")
-    for provider in providers:
+    for provider in providers + glob.glob("/usr/lib/*/libibverbs/libsiw-*.so"):
         copy_libraries(provider, root)
         copy(provider, root)
-    copy("/etc/libibverbs.d/rxe.driver", root)
+    for name in ("rxe", "siw"):
+        copy(f"/etc/libibverbs.d/{name}.driver", root)
 
 
-def add_modules(kernel, release, root):
+def add_airdma(build, root):
+    """Where `airdma run` looks for its libraries, and without what only a debugger reads."""
+    for folder, files in (("bin", [build / "bin/airdma"]),
+                          ("lib/airdma", (build / "lib/airdma").glob("*.so*"))):
+        (root / "airdma" / folder).mkdir(parents=True)
+        for file in files:
+            copy_libraries(file, root)
+            run("strip", "-o", root / "airdma" / folder / file.name, file)
+
+
+def add_modules(kernel, release, names, root):
     """The modules and what they need, and the order in which to load them."""
     run("depmod", "-b", kernel, release, env={"PATH": PATH})
     folder = kernel / "lib/modules" / release
@@ -101,7 +118,7 @@ def add_modules(kernel, release, root):
         if path not in order:
             order.append(path)
 
-    for name in MODULES:
+    for name in names:
         if name in by_name:  # else it is built in
             add(by_name[name])
     (root / "modules").mkdir()
@@ -119,7 +136,7 @@ def pack(root, busybox, into):
                        stdout=out, stderr=subprocess.DEVNULL, check=True)
 
 
-def build(folder):
+def build(folder, airdma=None, siw=None):
     folder.mkdir(parents=True, exist_ok=True)
     run("cc", "-O2", "-o", folder / "bulk", HERE / "bulk.c", "-libverbs")
     package = kernel_package()
@@ -138,13 +155,19 @@ def build(folder):
     (root / "init").chmod(0o755)
     add_programs(root)
     shutil.copy(folder / "bulk", root / "usr/bin")
-    add_modules(kernel, release, root)
+    add_modules(kernel, release, MODULES + (SPEED_MODULES if airdma else []), root)
+    if airdma:
+        add_airdma(airdma, root)
+    if siw:
+        shutil.copy(siw, root / "modules/siw.ko")
+        with open(root / "modules/order", "a", encoding="ascii") as order:
+            order.write("/modules/siw.ko\n")
     pack(root, busybox, folder / "initramfs")
     shutil.copy(kernel / f"boot/vmlinuz-{release}", folder / "vmlinuz")
 
 
 if __name__ == "__main__":
     try:
-        build(pathlib.Path(sys.argv[1]).absolute())
+        build(*[pathlib.Path(name).absolute() for name in sys.argv[1:]])
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         sys.exit(f"interop FAILED: the guest cannot be made: {error}")
