@@ -84,6 +84,9 @@ def add_programs(root):
     providers = glob.glob("/usr/lib/*/libibverbs/librxe-*.so")
     if not providers:
         raise RuntimeError("the rxe provider (package ibverbs-providers) is not installed")
+    # Not linked, but needed by who ends a thread, as rping does.
+    for library in glob.glob("/lib/*/libgcc_s.so.1"):
+        copy(library, root)
     for provider in providers + glob.glob("/usr/lib/*/libibverbs/libsiw-*.so"):
         copy_libraries(provider, root)
         copy(provider, root)
