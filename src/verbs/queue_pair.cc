@@ -50,9 +50,16 @@ struct Parts {
   Srq* srq = nullptr;
 };
 
+/// Each piece brings room for so many bytes of inline data, as on devices whose queues have either
+/// in the same place. Programs that ask for none count on it (rdma_xclient).
+constexpr std::uint32_t kInlineBytesOfPiece = 16;
+
 /// Leaves out what queue pairs of the type have not.
 ibv_qp_cap granted(const ibv_qp_init_attr& attr) {
   ibv_qp_cap cap = attr.cap;
+  if (cap.max_send_sge <= std::uint32_t{kMaxSges}) {
+    cap.max_inline_data = std::max(cap.max_inline_data, kInlineBytesOfPiece * cap.max_send_sge);
+  }
   if (!has_sends(attr.qp_type)) cap.max_send_wr = cap.max_send_sge = cap.max_inline_data = 0;
   if (!has_receives(attr.qp_type) || attr.srq != nullptr) cap.max_recv_wr = cap.max_recv_sge = 0;
   return cap;
@@ -154,6 +161,20 @@ runtime::CompletionQueue& queue_of(State& all, Cq* cq) {
   return cq != nullptr ? *cq->queue : all.no_completions;
 }
 
+/// The queue pair at work of an XRC target's first handle. Whatever it fails with leaves nothing.
+Status start_target(Qp& qp, State& all, const Parts& parts, const runtime::QueuePairConfig& config,
+                    const runtime::PacketQueuePair::Options& options) {
+  auto observer = std::make_shared<TargetObserver>();
+  observer->add(qp.observer);
+  auto made = runtime::PacketQueuePair::create(config, options, all.memory, all.no_completions,
+                                               all.no_completions, observer);
+  if (!made) return std::unexpected(made.error());
+  all.xrc_targets[config.qpn.value()] = {*made, parts.xrcd->domain, std::move(observer), 1};
+  qp.packets = made->get();
+  qp.runtime = std::move(*made);
+  return {};
+}
+
 /// The queue pair at work, of the device's kind.
 Status start(Qp& qp, State& all, const Parts& parts, const runtime::QueuePairConfig& config) {
   runtime::CompletionQueue& sends = queue_of(all, parts.send_cq);
@@ -166,14 +187,14 @@ Status start(Qp& qp, State& all, const Parts& parts, const runtime::QueuePairCon
   }
   runtime::PacketQueuePair::Options options{.datagram_bytes =
                                                 128u << active_mtu(*parts.context->device)};
-  if (parts.xrcd != nullptr) options.xrc_domain = parts.xrcd->domain;
+  if (parts.xrcd != nullptr) {
+    options.xrc_domain = parts.xrcd->domain;
+    return start_target(qp, all, parts, config, options);
+  }
   auto made =
       runtime::PacketQueuePair::create(config, options, all.memory, sends, receives, qp.observer);
   if (!made) return std::unexpected(made.error());
   qp.packets = made->get();
-  if (parts.xrcd != nullptr) {
-    all.xrc_targets[config.qpn.value()] = {*made, parts.xrcd->domain, 1};
-  }
   qp.runtime = std::move(*made);
   return {};
 }
@@ -272,6 +293,19 @@ void QpObserver::detach() {
   qp_ = nullptr;
 }
 
+void TargetObserver::on_qp_event(model::QpEvent event) {
+  std::lock_guard lock(mutex_);
+  for (const auto& handle : handles_) {
+    if (const auto observer = handle.lock()) observer->on_qp_event(event);
+  }
+}
+
+void TargetObserver::add(const std::shared_ptr<QpObserver>& handle) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(handles_, [](const auto& one) { return one.expired(); });
+  handles_.push_back(handle);
+}
+
 Result<ibv_qp*> make_queue_pair(ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr& attr) {
   if (Status fits = check_capacity(granted(attr)); !fits) return std::unexpected(fits.error());
   State& all = state();
@@ -311,7 +345,8 @@ Result<ibv_qp*> add_target_handle(State& all, Context& context, Xrcd& xrcd, Qpn 
   Qp* qp = all.qps.create();
   if (qp == nullptr) return fail(ENOMEM);
   try {
-    qp->observer = std::make_shared<QpObserver>(nullptr, context.events);
+    qp->observer = std::make_shared<QpObserver>(&qp->pub, context.events);
+    target.observer->add(qp->observer);
   } catch (...) {
     all.qps.destroy(qp);
     throw;

@@ -206,6 +206,17 @@ class QpObserver final : public runtime::QueuePairObserver {
   std::shared_ptr<AsyncEvents> events_;
 };
 
+/// Tells each handle of an XRC target of its events.
+class TargetObserver final : public runtime::QueuePairObserver {
+ public:
+  void on_qp_event(model::QpEvent event) override;
+  void add(const std::shared_ptr<QpObserver>& handle);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<QpObserver>> handles_;
+};
+
 /// The same of a shared receive queue.
 class SrqObserver final : public runtime::SharedReceiveObserver {
  public:
@@ -355,6 +366,7 @@ struct DeviceUse {
 struct XrcTarget {
   std::shared_ptr<runtime::PacketQueuePair> queue_pair;
   std::shared_ptr<runtime::XrcDomain> domain;
+  std::shared_ptr<TargetObserver> observer;
   int handles = 0;
 };
 

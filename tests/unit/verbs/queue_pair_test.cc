@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <array>
 #include <cerrno>
 #include <set>
 
@@ -34,6 +35,18 @@ TEST_F(QueuePairTest, CapacitiesUpToTheLimitsAreGrantedAndReported) {
     EXPECT_EQ(std::memcmp(&got.cap, &attr.cap, sizeof got.cap), 0);
     EXPECT_EQ(std::memcmp(&init.cap, &attr.cap, sizeof init.cap), 0);
     EXPECT_EQ(error_of(destroy_qp(*qp)), 0);
+  }
+}
+
+TEST_F(QueuePairTest, EachPieceBringsRoomForInlineData) {
+  ibv_cq* cq = make_cq(4);
+  for (const auto& [pieces, asked, granted] :
+       {std::array{1u, 0u, 16u}, {3u, 0u, 48u}, {3u, 49u, 49u}, {0u, 0u, 0u}}) {
+    ibv_qp_init_attr attr = wanted(cq);
+    attr.cap.max_send_sge = pieces;
+    attr.cap.max_inline_data = asked;
+    ASSERT_TRUE(create_qp(pd_, &attr));
+    EXPECT_EQ(attr.cap.max_inline_data, granted);
   }
 }
 

@@ -150,6 +150,21 @@ TEST_F(RoceXrcTest, TargetsLiveAsLongAsOneOfTheirHandles) {
   EXPECT_EQ(error_of(open_target(number)), EINVAL);
 }
 
+TEST_F(RoceXrcTest, EachHandleOfATargetHearsOfItsEvents) {
+  ASSERT_NO_FATAL_FAILURE(make_connection());
+  ibv_srq* srq = *make_xrc_srq(b_.cq);
+  const auto second = open_target(b_.qp->qp_num);
+  const auto third = open_target(b_.qp->qp_num);
+  ASSERT_TRUE(second && third);
+  ASSERT_EQ(error_of(destroy_qp(*third)), 0);
+  ASSERT_EQ(receive(srq, 10, piece(b_, 0, 8)), 0);
+  ASSERT_EQ(send_to(srq, 1, 64), 0);  // longer than the receive
+  EXPECT_EQ(next(a_.cq).status, IBV_WC_REM_INV_REQ_ERR);
+  EXPECT_EQ(next(b_.cq).status, IBV_WC_LOC_LEN_ERR);
+  expect_event(IBV_EVENT_QP_REQ_ERR, b_.qp);
+  expect_event(IBV_EVENT_QP_REQ_ERR, *second);
+}
+
 TEST_F(RoceXrcTest, DomainsAreHeldByWhatIsInThem) {
   ibv_srq* srq = *make_xrc_srq(b_.cq);
   EXPECT_EQ(error_of(close_xrcd(xrcd_)), EBUSY);
