@@ -143,7 +143,8 @@ void EndpointImpl::reset() {
   answers_error_ = established_ = false;
   first_event_.reset();
   error_event_.reset();
-  drain_notice_ = last_receive_notice_ = notification_due_ = false;
+  drain_notice_ = last_receive_notice_ = false;
+  notification_.reset();
 }
 
 void EndpointImpl::fail() {
@@ -236,8 +237,15 @@ void EndpointImpl::on_unreadable(const wire::RoceParseError& error) {
 void EndpointImpl::note_congestion(const RocePacket& packet, const PacketOrigin& origin, Time now) {
   const bool marked =
       packet.fecn || (origin.traffic_class & kCongestionExperienced) == kCongestionExperienced;
-  if (!marked || !is_connected(shared_.config.type) || now < notification_allowed_) return;
-  notification_due_ = true;
+  if (!marked || now < notification_allowed_) return;
+  if (is_connected(shared_.config.type)) {
+    notification_ = Notification{shared_.attributes.address, shared_.attributes.remote_qpn};
+  } else {
+    // From a group's address nothing is sent, and all its members would.
+    if (origin.destination.is_multicast()) return;
+    notification_ =
+        Notification{{.source = origin.destination, .destination = origin.source}, packet.source};
+  }
   notification_allowed_ = now + kNotificationInterval;
 }
 
@@ -245,7 +253,7 @@ void EndpointImpl::note_congestion(const RocePacket& packet, const PacketOrigin&
 
 bool EndpointImpl::may_transmit() const {
   if (rc_responder_ && may_receive() && rc_responder_->may_transmit()) return true;
-  if (notification_due_) return true;
+  if (notification_) return true;
   if (!may_send()) return false;
   return (rc_requester_ && rc_requester_->may_transmit()) ||
          (unreliable_ && unreliable_->may_transmit());
@@ -253,7 +261,7 @@ bool EndpointImpl::may_transmit() const {
 
 bool EndpointImpl::can_wait() const {
   if (!rc_responder_ || state() == QpState::kError || !rc_responder_->can_wait()) return false;
-  if (notification_due_ || (rc_requester_ && may_send() && rc_requester_->may_transmit())) {
+  if (notification_ || (rc_requester_ && may_send() && rc_requester_->may_transmit())) {
     return false;
   }
   const auto entries = shared_.log.entries();
@@ -263,7 +271,7 @@ bool EndpointImpl::can_wait() const {
 bool EndpointImpl::poll_transmit(PacketBatch& batch, Time now) {
   release();
   if (is_connected(shared_.config.type)) batch.set_destination(shared_.attributes.address);
-  if (std::exchange(notification_due_, false)) add_notification(batch);
+  if (notification_) add_notification(batch);
   if (rc_responder_ && may_receive()) rc_responder_->fill(batch);
   if (may_send()) {
     if (rc_requester_) rc_requester_->fill(batch, now);
@@ -279,7 +287,9 @@ void EndpointImpl::add_notification(PacketBatch& batch) {
   packet.becn = true;
   packet.migrated = true;
   packet.pkey = shared_.attributes.pkey;
-  packet.destination = shared_.attributes.remote_qpn;
+  packet.destination = notification_->qpn;
+  batch.set_destination(notification_->address);
+  notification_.reset();
   OutPacket& out = batch.next();
   out.owner = PacketOwner::kResponder;
   finish_packet(shared_, batch, out, packet);

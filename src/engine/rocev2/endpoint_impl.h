@@ -48,6 +48,12 @@ class EndpointImpl {
   [[nodiscard]] const char* failure() const { return failure_; }
 
  private:
+  /// Who is told to send less: the peer, or the sender of a datagram.
+  struct Notification {
+    model::AddressVector address;
+    Qpn qpn;
+  };
+
   void take_attributes(const QpAttributes& from, model::QpAttrMask mask);
   void move_to(model::QpState state, bool notify);
   void begin_to_receive();
@@ -85,9 +91,9 @@ class EndpointImpl {
   bool established_ = false;    // the peer has been heard of
   std::optional<model::QpEvent> first_event_;
   std::optional<model::QpEvent> error_event_;
-  bool drain_notice_ = false;         // kSqDrained is to be reported
-  bool last_receive_notice_ = false;  // kLastWqeReached is
-  bool notification_due_ = false;     // of congestion
+  bool drain_notice_ = false;                 // kSqDrained is to be reported
+  bool last_receive_notice_ = false;          // kLastWqeReached is
+  std::optional<Notification> notification_;  // of congestion, that is due
   Time notification_allowed_{};
 };
 

@@ -261,6 +261,40 @@ TEST(Uc, AMessageWithAHoleIsNone) {
   EXPECT_EQ(std::memcmp(p.target.bytes().data(), p.source.bytes().data() + 1000, 500), 0);
 }
 
+TEST(Datagram, CongestionIsToldToItsSender) {
+  constexpr std::uint8_t kSender = 9;
+  Pair p(QpType::kUd);
+  p.pair.a.post(p.datagram(33));
+  const auto sent = p.pair.a.transmit(p.pair.now);
+  ASSERT_EQ(sent.size(), 1u);
+  p.pair.b.receive(sent[0], kSender, p.pair.now, kCongestionExperienced);
+  p.pair.b.receive(sent[0], kSender, p.pair.now, kCongestionExperienced);
+  ASSERT_TRUE(p.pair.b.endpoint.may_transmit());
+  PacketBatch batch;
+  ASSERT_TRUE(p.pair.b.endpoint.poll_transmit(batch, p.pair.now));
+  ASSERT_EQ(batch.packets().size(), 1u);
+  EXPECT_EQ(batch.destination().source, sim::host(2));
+  EXPECT_EQ(batch.destination().destination, sim::host(kSender));
+  const PacketBytes bytes = sim::flatten(batch, batch.packets()[0]);
+  const wire::RocePacket notification = sim::readable(bytes);
+  EXPECT_EQ(notification.info->operation, wire::Operation::kCongestionNotification);
+  EXPECT_EQ(notification.destination, Qpn{1});
+  // The sender learns of it, and goes on: a datagram has no window.
+  p.pair.a.receive(bytes, 2, p.pair.now);
+  EXPECT_EQ(p.pair.a.endpoint.stats().notifications_received, 1u);
+}
+
+TEST(Datagram, CongestionOfAGroupIsToldToNobody) {
+  Pair p(QpType::kUd);
+  p.pair.a.post(p.datagram(33));
+  const auto sent = p.pair.a.transmit(p.pair.now);
+  const PacketOrigin origin{.source = sim::host(1),
+                            .destination = model::Gid::from_v4({239, 1, 1, 1}),
+                            .traffic_class = kCongestionExperienced};
+  p.pair.b.endpoint.on_packet(sim::readable(sent.at(0)), origin, p.pair.now);
+  EXPECT_FALSE(p.pair.b.endpoint.may_transmit());
+}
+
 TEST(Uc, BadKeysAreDroppedInSilence) {
   Pair p(QpType::kUc);
   p.pair.a.post({.opcode = SendOpcode::kWrite,
