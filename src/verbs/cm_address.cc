@@ -211,6 +211,7 @@ Status resolve_route(rdma_cm_id* handle, int) {
     std::lock_guard lock(control().mutex);
     Id* id = find_id(handle);
     if (id == nullptr || id->state != IdState::kAddressResolved) return fail(EINVAL);
+    if (!on_iwarp(id->device)) show_path(*id);
     id->state = IdState::kRouteResolved;
     report(*id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   }

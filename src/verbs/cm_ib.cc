@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include <algorithm>
-#include <random>
 
 #include "verbs/cm_api.h"
 #include "verbs/cm_ib.h"
@@ -23,11 +22,6 @@ using runtime::IbCm;
 /// or 2.1 s.
 constexpr std::uint8_t kAckTimeout = 17;
 constexpr std::uint8_t kRetryCount = 7;
-
-Psn random_psn() {
-  static thread_local std::minstd_rand random{std::random_device{}()};
-  return Psn{static_cast<std::uint32_t>(random())};
-}
 
 IbCm& manager() { return *IbCm::get().value(); }
 
@@ -205,7 +199,6 @@ Status IbConnections::accept(Id& id, const rdma_conn_param* param) const {
   const Depths depths = accept_depths(id, *wished);
   id.ib.responder_resources = depths.responder_resources;
   id.ib.initiator_depth = depths.initiator_depth;
-  id.ib.rq_psn = random_psn();
   if (id.pub.qp != nullptr) {
     if (auto started = start_queue_pair(id); !started) return started;
   }

@@ -29,6 +29,10 @@ void take_ib_request(Id& listener, const ibcm::Event& event);
 // Paths and queue pairs (cm_ib_path.cc).
 /// The id's addresses as GIDs, where programs look for them.
 void name_gids(Id& id);
+/// The id's path in the same place, as the kernel's RDMA CM makes one up for RoCE.
+void show_path(Id& id);
+/// With which a peer begins to send.
+Psn random_psn();
 /// From the id's source address to its destination.
 model::AddressVector path_of(const Id& id);
 /// Port 0.

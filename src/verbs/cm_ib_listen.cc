@@ -63,6 +63,7 @@ Bytes IbRequest::private_data() const {
 EventDetails IbRequest::details_of(Id& fresh, const wire::CmReq& req) const {
   IbSide& ib = fresh.ib;
   ib.remote_qpn = req.local_qpn;
+  ib.rq_psn = random_psn();  // a program's own queue pair needs it before rdma_accept()
   ib.sq_psn = req.starting_psn;
   ib.path_mtu = req.path_mtu;
   ib.path.traffic_class = req.primary.traffic_class;
@@ -87,6 +88,7 @@ EventDetails IbRequest::give_to(Id& fresh) {
   fresh.ib.id = event_.id;
   fresh.ib.path = path_of(fresh);
   name_gids(fresh);
+  show_path(fresh);
   (*IbCm::get())->observe(event_.id, fresh.link);
   EventDetails details;
   const auto mad = wire::parse_cm(event_.mad);

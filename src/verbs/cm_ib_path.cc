@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Paths of RoCE devices, and the attributes with which a connection moves its queue pair.
+#include <endian.h>
 #include <errno.h>
 
 #include <cstring>
+#include <random>
 
 #include "verbs/api.h"
 #include "verbs/cm_ib.h"
@@ -77,6 +79,11 @@ Status move(const Id& id, ibv_qp_state to) {
 
 }  // namespace
 
+Psn random_psn() {
+  static thread_local std::minstd_rand random{std::random_device{}()};
+  return Psn{static_cast<std::uint32_t>(random())};
+}
+
 model::AddressVector path_of(const Id& id) {
   const io::Address source = source_of(id).unmapped();
   const io::Address destination = destination_of(id).unmapped();
@@ -87,6 +94,28 @@ model::AddressVector path_of(const Id& id) {
   path.hop_limit = kHopLimit;
   if (const auto interface = id.device->device->look()) path.interface_index = interface->index;
   return path;
+}
+
+void show_path(Id& id) {
+  constexpr std::uint8_t kExactly = 2;          // of a selector: no less and no more
+  constexpr std::uint8_t kPacketLifeTime = 16;  // 4.096 us * 2^16
+  const model::AddressVector path = path_of(id);
+  ibv_sa_path_rec& record = id.path_record;
+  record = {};
+  std::memcpy(record.sgid.raw, path.source.bytes.data(), sizeof record.sgid.raw);
+  std::memcpy(record.dgid.raw, path.destination.bytes.data(), sizeof record.dgid.raw);
+  record.hop_limit = path.hop_limit;
+  record.traffic_class = path.traffic_class;
+  record.sl = path.service_level;
+  record.reversible = 1;
+  record.numb_path = 1;
+  record.pkey = htobe16(verbs::kDefaultPkey);
+  record.mtu_selector = record.rate_selector = record.packet_life_time_selector = kExactly;
+  record.mtu = static_cast<std::uint8_t>(verbs::active_mtu(*id.device->device));
+  record.rate = static_cast<std::uint8_t>(IBV_RATE_10_GBPS);
+  record.packet_life_time = kPacketLifeTime;
+  id.pub.route.path_rec = &record;
+  id.pub.route.num_paths = 1;
 }
 
 io::Address address_of(const model::Gid& gid, std::uint32_t scope) {

@@ -251,6 +251,7 @@ struct Id {
   std::vector<std::byte> default_private_data;  // of connect(id, NULL): from create_ep
   bool closed_early = false;  // the stream ended before its establishment was told
   std::vector<Group> groups;
+  ibv_sa_path_rec path_record{};  // what pub.route shows, of RoCE devices
 
   rdma_cm_id* handle() { return &pub; }
   [[nodiscard]] ibv_qp* qp() const { return pub.qp != nullptr ? pub.qp : program_qp; }
@@ -341,7 +342,7 @@ Result<io::Address> source_towards(const io::Address& destination);
 /// The device of the interface that owns a local address, of this kind: ENODEV when there is none.
 /// After check_host() in the same call.
 Result<const Device*> device_at(const io::Address& local, verbs::Transport transport);
-/// The same of the kind that programs get here, AIRDMA_CM=roce|iwarp, or of the other kind.
+/// The same of the kind that the user prefers (verbs/preference.h), or else of the other kind.
 Result<const Device*> device_at(const io::Address& local);
 /// Whether there are RoCE devices. After check_host() in the same call.
 bool has_roce();

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <stdlib.h>
 
 #include <cstring>
 #include <string>
@@ -103,6 +104,16 @@ inline rdma_conn_param param(const std::string& data, std::uint8_t depth = 4) {
   return result;
 }
 
+/// As long as it lives, rdma_cm takes iWARP devices for addresses.
+class PreferIwarp {
+ public:
+  PreferIwarp() { ::setenv("AIRDMA_CM", "iwarp", 1); }
+  ~PreferIwarp() { ::unsetenv("AIRDMA_CM"); }
+  PreferIwarp(const PreferIwarp&) = delete;
+  PreferIwarp& operator=(const PreferIwarp&) = delete;
+};
+
+/// Over iWARP, where a test asks for nothing else.
 class CmTest : public testing::Test {
  protected:
   static rdma_cm_id* new_id(const EventChannel& channel, void* context = nullptr) {
@@ -163,6 +174,7 @@ class CmTest : public testing::Test {
     drop(std::exchange(listener_, nullptr));
   }
 
+  PreferIwarp iwarp_;
   EventChannel server_;
   EventChannel client_channel_;
   rdma_cm_id* listener_ = nullptr;

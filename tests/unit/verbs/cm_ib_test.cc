@@ -25,12 +25,11 @@ std::string padded(std::string text, std::size_t bytes) {
 class CmIbTest : public CmTest {
  protected:
   void SetUp() override {
-    ::setenv("AIRDMA_CM", "roce", 1);
+    ::unsetenv("AIRDMA_CM");
     control().has_roce.reset();
   }
   void TearDown() override {
     CmTest::TearDown();
-    ::unsetenv("AIRDMA_CM");
     control().has_roce.reset();
   }
   static bool on_roce(const rdma_cm_id* id) {
@@ -60,6 +59,17 @@ class CmIbTest : public CmTest {
     EXPECT_EQ(one.retry_cnt, 5);
     EXPECT_EQ(one.rnr_retry, 4);
     EXPECT_EQ(other.rnr_retry, 6);
+  }
+  /// Programs without the manager's help take what they need from the path record.
+  static void expect_path(const rdma_cm_id* from, const rdma_cm_id* to) {
+    ASSERT_EQ(from->route.num_paths, 1);
+    const ibv_sa_path_rec& path = *from->route.path_rec;
+    const rdma_ib_addr& gids = from->route.addr.addr.ibaddr;
+    EXPECT_EQ(std::memcmp(&path.sgid, &gids.sgid, sizeof path.sgid), 0);
+    EXPECT_EQ(std::memcmp(&path.dgid, &to->route.addr.addr.ibaddr.sgid, sizeof path.dgid), 0);
+    EXPECT_EQ(path.pkey, 0xffff);
+    EXPECT_EQ(path.mtu, IBV_MTU_4096);
+    EXPECT_EQ(path.hop_limit, 64);
   }
   static rdma_cm_id* new_datagram_id(const EventChannel& channel) {
     rdma_cm_id* id = nullptr;
@@ -108,6 +118,8 @@ TEST_F(CmIbTest, ConnectsAndDisconnects) {
     EXPECT_EQ(conn.qp_num, client_->qp->qp_num);
     ASSERT_TRUE(ack_cm_event(event));
     EXPECT_TRUE(on_roce(passive_));
+    expect_path(client_, passive_);
+    expect_path(passive_, client_);
     EXPECT_EQ(ntohs(get_src_port(passive_)), port_);
     EXPECT_EQ(get_dst_port(passive_), get_src_port(client_));
 
@@ -234,38 +246,83 @@ TEST_F(CmIbTest, ARequestMayOutliveItsClient) {
   EXPECT_EQ(passive_->qp->state, IBV_QPS_ERR);
 }
 
+/// A queue pair that the program makes itself, and moves by what the id knows.
+class OwnQueuePair {
+ public:
+  explicit OwnQueuePair(rdma_cm_id* id)
+      : id_(id), cq_(*verbs::create_cq(id->verbs, 16, nullptr, nullptr, 0)) {
+    auto attr = small_qp();
+    attr.send_cq = attr.recv_cq = cq_;
+    qp_ = *verbs::create_qp(id->pd, &attr);
+  }
+  ~OwnQueuePair() {
+    EXPECT_TRUE(verbs::destroy_qp(qp_));
+    EXPECT_TRUE(verbs::destroy_cq(cq_));
+  }
+  OwnQueuePair(const OwnQueuePair&) = delete;
+  OwnQueuePair& operator=(const OwnQueuePair&) = delete;
+
+  void move(ibv_qp_state to) {
+    ibv_qp_attr next{};
+    int mask = 0;
+    next.qp_state = to;
+    EXPECT_EQ(code_of(init_qp_attr(id_, &next, &mask)), 0) << to;
+    EXPECT_EQ(code_of(verbs::modify_qp(qp_, &next, mask)), 0) << to;
+  }
+  [[nodiscard]] ibv_qp* get() const { return qp_; }
+  [[nodiscard]] rdma_conn_param named() const {
+    rdma_conn_param wanted{};
+    wanted.qp_num = qp_->qp_num;
+    return wanted;
+  }
+
+ private:
+  rdma_cm_id* id_;
+  ibv_cq* cq_;
+  ibv_qp* qp_ = nullptr;
+};
+
 TEST_F(CmIbTest, AProgramsOwnQueuePairMovesByTheIdsAttributes) {
   start_listening();
   client_ = new_client(client_channel_);
   destroy_qp(client_);
-  auto cq = verbs::create_cq(client_->verbs, 16, nullptr, nullptr, 0);
-  auto attr = small_qp();
-  attr.send_cq = attr.recv_cq = *cq;
-  const auto own = verbs::create_qp(client_->pd, &attr);
-  ASSERT_TRUE(own);
-  const auto move = [&](ibv_qp_state to) {
-    ibv_qp_attr next{};
-    int mask = 0;
-    next.qp_state = to;
-    EXPECT_EQ(code_of(init_qp_attr(client_, &next, &mask)), 0) << to;
-    EXPECT_EQ(code_of(verbs::modify_qp(*own, &next, mask)), 0) << to;
-  };
-  rdma_conn_param wanted{};
-  wanted.qp_num = (*own)->qp_num;
-  move(IBV_QPS_INIT);
-  ASSERT_EQ(code_of(connect(client_, &wanted)), 0);
+  {
+    OwnQueuePair own(client_);
+    auto wanted = own.named();
+    own.move(IBV_QPS_INIT);
+    ASSERT_EQ(code_of(connect(client_, &wanted)), 0);
+    passive_ = server_.next().id;
+    ASSERT_TRUE(give_qp(passive_));
+    ASSERT_TRUE(accept(passive_, nullptr));
+    EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_CONNECT_RESPONSE);
+    own.move(IBV_QPS_RTR);
+    own.move(IBV_QPS_RTS);
+    ASSERT_EQ(code_of(establish(client_)), 0);
+    EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(attributes(own.get()).dest_qp_num, passive_->qp->qp_num);
+    drop(std::exchange(client_, nullptr));
+  }
+}
+
+// A server's is ready before it accepts.
+TEST_F(CmIbTest, AServersOwnQueuePairExpectsWhatItsAnswerSays) {
+  start_listening();
+  client_ = new_client(client_channel_);
+  ASSERT_EQ(code_of(connect(client_, nullptr)), 0);
   passive_ = server_.next().id;
-  ASSERT_TRUE(give_qp(passive_));
-  ASSERT_TRUE(accept(passive_, nullptr));
-  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_CONNECT_RESPONSE);
-  move(IBV_QPS_RTR);
-  move(IBV_QPS_RTS);
-  ASSERT_EQ(code_of(establish(client_)), 0);
-  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
-  EXPECT_EQ(attributes(*own).dest_qp_num, passive_->qp->qp_num);
-  drop(std::exchange(client_, nullptr));
-  EXPECT_TRUE(verbs::destroy_qp(*own));
-  EXPECT_TRUE(verbs::destroy_cq(*cq));
+  {
+    OwnQueuePair own(passive_);
+    auto answer = own.named();
+    own.move(IBV_QPS_INIT);
+    own.move(IBV_QPS_RTR);
+    own.move(IBV_QPS_RTS);
+    ASSERT_EQ(code_of(accept(passive_, &answer)), 0);
+    EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
+    EXPECT_EQ(attributes(own.get()).rq_psn, attributes(client_->qp).sq_psn);
+    EXPECT_EQ(attributes(own.get()).sq_psn, attributes(client_->qp).rq_psn);
+    drop(std::exchange(passive_, nullptr));
+  }
 }
 
 TEST_F(CmIbTest, ADatagramServiceIsLookedUp) {
