@@ -79,8 +79,11 @@ def both_ends(server, client, *, port=PORT, env=None, near=Here(), far=Here(), e
             started.wait()
 
 
+IWARP = {"AIRDMA_CM": "iwarp"}
+
+
 class Perftest:
-    """A program of perftest with its arguments over airdma, for example "ib_send_lat -s 64"."""
+    """A program of perftest with its arguments over airdma's iWARP, for example "ib_send_lat -s 64"."""
     # Latency programs print size, count, minimum, maximum, typical, ...; bandwidth programs size,
     # count, peak, average (with --report_gbits: Gb/s), messages (Mp/s).
     TYPICAL_US, AVERAGE_GBIT, RATE_M = 4, 3, 4
@@ -90,7 +93,7 @@ class Perftest:
         self._program = [airdma, "run", "--"] + arguments.split() + ["-R", "-F", "-p", str(PORT)]
         self._column = column
         self._scale = scale
-        self._env = env
+        self._env = {**IWARP, **(env or {})}
         self._pair = pair
 
     def __call__(self):
@@ -197,7 +200,8 @@ class Cmtime:
 
     def __call__(self):
         program = self._program + ["-c", str(self._connections)]
-        out = both_ends(program, program + ["-s", "127.0.0.1"], port=self.PORT, endless=True)
+        out = both_ends(program, program + ["-s", "127.0.0.1"], port=self.PORT, env=IWARP,
+                        endless=True)
         return self._connections / cmtime_seconds(out)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from contenders import (Cmtime, Fabric, Failed, Iperf3, Missing, Perftest, TcpPeer, Ucx, run)
+from contenders import (IWARP, Cmtime, Fabric, Failed, Iperf3, Missing, Perftest, TcpPeer, Ucx, run)
 from places import Namespace, Unavailable, VethPair, loopback_congestion_control
 from samples import Goal, Line
 
@@ -131,7 +131,8 @@ def idle(setup):
     last = []
 
     def ticks():
-        out = run([setup.airdma, "run", "--", setup.binary("bench_idle_qps"), "500", "10"])
+        out = run([setup.airdma, "run", "--", setup.binary("bench_idle_qps"), "500", "10"],
+                  dict(os.environ, **IWARP))
         last[:] = idle_figures(out)
         return last[0]
 

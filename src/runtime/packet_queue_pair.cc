@@ -73,6 +73,7 @@ void PacketQueuePair::destroy() {
   with_transport([&] {
     destroyed_ = true;
     transmit();  // what was held back
+    log_closed();
     drop_batch();
     endpoint_.clear_completions();
     reset();
@@ -149,7 +150,10 @@ void PacketQueuePair::on_packets(std::span<const Bytes> packets,
     std::lock_guard lock(transport_lock_);
     now_ = Progress::now();
     if (!destroyed_) {
-      for (const Bytes packet : packets) take_packet(packet, origin);
+      for (const Bytes packet : packets) {
+        bytes_received_ += packet.size();
+        take_packet(packet, origin);
+      }
     }
     pump(pending_.exchange(0, std::memory_order_acq_rel));
   }
@@ -199,6 +203,9 @@ void PacketQueuePair::transmit() {
 bool PacketQueuePair::send_batch() {
   while (batch_sent_ < batch_->packets().size()) {
     const SendOutcome outcome = port_.send(*batch_, batch_sent_);
+    for (const auto& packet : batch_->packets().subspan(batch_sent_, outcome.packets)) {
+      bytes_sent_ += packet.bytes();
+    }
     batch_sent_ += outcome.packets;
     switch (outcome.status) {
       case SendStatus::kBusy:
@@ -230,6 +237,13 @@ void PacketQueuePair::drop_batch() {
   batch_sent_ = 0;
   waiting_ = false;
   give_up_at_ = Time::max();
+}
+
+void PacketQueuePair::log_closed() const {
+  if (bytes_sent_ == 0 && bytes_received_ == 0) return;
+  AIRDMA_LOG_INFO("qp 0x%x closed: sent %llu bytes, received %llu bytes", config_.qpn.value(),
+                  static_cast<unsigned long long>(bytes_sent_),
+                  static_cast<unsigned long long>(bytes_received_));
 }
 
 bool PacketQueuePair::reliable() const {

@@ -85,6 +85,7 @@ class PacketQueuePair final : public QueuePair, public PacketSink {
   void update_deadline();
   void on_time();
   void reset();
+  void log_closed() const;
   [[nodiscard]] bool reliable() const;
 
   const Options options_;
@@ -97,6 +98,8 @@ class PacketQueuePair final : public QueuePair, public PacketSink {
   bool waiting_ = false;  // for on_writable()
   Time give_up_at_ = Time::max();
   Time deadline_set_ = Time::max();
+  std::uint64_t bytes_sent_ = 0;  // of packets, from BTH to pad
+  std::uint64_t bytes_received_ = 0;
 };
 
 }  // namespace airdma::runtime

@@ -127,10 +127,10 @@ Result<const Device*> device_at(const io::Address& local, verbs::Transport trans
 }
 
 Result<const Device*> device_at(const io::Address& local) {
-  const bool roce = verbs::prefers_roce();
-  auto device = device_at(local, roce ? verbs::Transport::kRoce : verbs::Transport::kIwarp);
+  const bool iwarp = verbs::prefers_iwarp();
+  auto device = device_at(local, iwarp ? verbs::Transport::kIwarp : verbs::Transport::kRoce);
   if (device || device.error().code != ENODEV) return device;
-  return device_at(local, roce ? verbs::Transport::kIwarp : verbs::Transport::kRoce);
+  return device_at(local, iwarp ? verbs::Transport::kRoce : verbs::Transport::kIwarp);
 }
 
 bool has_roce() {
@@ -173,7 +173,6 @@ Result<ibv_context**> get_devices(int* num_devices) {
   if (list == nullptr) return fail(ENOMEM);
   int count = 0;
   for (verbs::Device* device : *devices) {
-    if (device->roce()) continue;
     auto opened = device_for(*device);
     if (!opened) {
       ::free(list);

@@ -106,9 +106,9 @@ std::optional<io::Interface> Device::look() const {
   return std::nullopt;
 }
 
-bool prefers_roce() {
+bool prefers_iwarp() {
   const char* wish = ::secure_getenv("AIRDMA_CM");
-  return wish != nullptr && std::strcmp(wish, "roce") == 0;
+  return wish != nullptr && std::strcmp(wish, "iwarp") == 0;
 }
 
 Result<std::vector<Device*>> list_devices() {
@@ -116,10 +116,10 @@ Result<std::vector<Device*>> list_devices() {
   if (!interfaces) return std::unexpected(interfaces.error());
   std::vector<Device*> devices;
   devices.reserve(2 * interfaces->size());
-  const Transport first = prefers_roce() ? Transport::kRoce : Transport::kIwarp;
-  const Transport second = prefers_roce() ? Transport::kIwarp : Transport::kRoce;
-  for (const Transport transport : {first, second}) {
-    for (const io::Interface& interface : *interfaces) {
+  const Transport first = prefers_iwarp() ? Transport::kIwarp : Transport::kRoce;
+  const Transport second = prefers_iwarp() ? Transport::kRoce : Transport::kIwarp;
+  for (const io::Interface& interface : *interfaces) {
+    for (const Transport transport : {first, second}) {
       devices.push_back(find_or_make(interface, transport));
     }
   }

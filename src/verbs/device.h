@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The devices of this host: an iWARP and a RoCEv2 device per network interface that is or was up. A
+// The devices of this host: a RoCEv2 and an iWARP device per network interface that is or was up. A
 // device is made when its interface is first seen and then stays, at the same address, for the life
 // of the process and in the children it forks: programs keep device pointers beyond every list.
 // Thread-safe, lock-free (a lock could be held at the moment of a fork()).
@@ -34,8 +34,8 @@ struct Device {
   [[nodiscard]] std::optional<io::Interface> look() const;
 };
 
-/// The devices whose interface is up now: iWARP ones before RoCEv2 ones, and of each kind real ones
-/// before loopback.
+/// The devices whose interface is up now, real interfaces before loopback: of each interface its
+/// RoCEv2 and its iWARP device, the preferred one first (docs/decisions/0016).
 Result<std::vector<Device*>> list_devices();
 /// The device behind a handle; null for anything else.
 Device* find_device(const ibv_device* handle);

@@ -4,7 +4,8 @@
 
 namespace airdma::verbs {
 
-/// AIRDMA_CM=roce: the RoCEv2 devices come first in lists, and rdma_cm takes them for addresses.
-bool prefers_roce();
+/// AIRDMA_CM=iwarp: each interface's iWARP device comes before its RoCEv2 device in lists, and
+/// rdma_cm takes it for the interface's addresses. Otherwise it is the other way round.
+bool prefers_iwarp();
 
 }  // namespace airdma::verbs

@@ -10,6 +10,9 @@
         run.succeeds(server)
 
 A case raises Failure with words for whoever reads the log, or Skip with the reason.
+
+Which device rdma_cm takes for an address: what the user gets who says nothing, unless the case has
+cm="iwarp". With cm="both" there are two cases, rping.ipv4 and rping.ipv4.iwarp.
 """
 import dataclasses
 import importlib.util
@@ -33,6 +36,7 @@ class Case:
     ipv6: bool
     sanitized: bool
     timeout_s: int
+    variables: dict
 
     def check_requirements(self):
         missing = [program for program in self.needs if shutil.which(program) is None]
@@ -42,13 +46,20 @@ class Case:
             raise Skip("no IPv6 on the loopback interface")
 
 
-def case(name, needs=(), ipv6=False, sanitized=False, timeout_s=60):
+# Values of cm: endings of names -> what the programs' environment has.
+CM = {"default": {"": {}}, "iwarp": {"": {"AIRDMA_CM": "iwarp"}}}
+CM["both"] = {**CM["default"], ".iwarp": CM["iwarp"][""]}
+
+
+def case(name, needs=(), ipv6=False, sanitized=False, timeout_s=60, cm="default"):
     """Registers a case. `sanitized`: it also says something in builds with sanitizers."""
 
     def register(function):
-        if name in CASES:
-            raise ValueError(f"two cases are called {name}")
-        CASES[name] = Case(name, function, tuple(needs), ipv6, sanitized, timeout_s)
+        for ending, variables in CM[cm].items():
+            if name + ending in CASES:
+                raise ValueError(f"two cases are called {name + ending}")
+            CASES[name + ending] = Case(name + ending, function, tuple(needs), ipv6, sanitized,
+                                        timeout_s, variables)
         return function
 
     return register
@@ -74,8 +85,9 @@ def check_sanitizers(programs):
 class Run:
     """One execution of a case."""
 
-    def __init__(self, programs, options):
+    def __init__(self, programs, options, variables=None):
         self.programs = programs
+        self._variables = variables or {}
         self.build = options.build.resolve()
         self.sanitized = bool(options.sanitize)
         self.rounds = options.rounds
@@ -84,7 +96,7 @@ class Run:
     def start(self, command, **variables):
         """Starts a program over airdma."""
         return self.programs.start([self.build / "bin" / "airdma", "run", "--", *command],
-                                   **variables)
+                                   **{**self._variables, **variables})
 
     def listening(self, command, port, **variables):
         """Starts a server over airdma and returns once it listens."""

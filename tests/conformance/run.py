@@ -42,7 +42,8 @@ def parse(arguments):
 def environment(options):
     """The programs' environment: this one, and what a sanitizer wants."""
     variables = dict(os.environ, LC_ALL="C")
-    variables.pop("LD_LIBRARY_PATH", None)
+    for name in ("LD_LIBRARY_PATH", "AIRDMA_CM"):
+        variables.pop(name, None)
     if options.preload:
         variables["LD_PRELOAD"] = options.preload
     # Unmodified programs leak at exit, and so do not we: leaks with them on the stack are theirs.
@@ -59,7 +60,7 @@ def judge(case, options):
                   fixed_addresses="thread" in options.sanitize) as programs:
         try:
             case.check_requirements()
-            case.function(framework.Run(programs, options))
+            case.function(framework.Run(programs, options, case.variables))
             framework.check_sanitizers(programs)
             verdict = "passed"
         except Skip as reason:

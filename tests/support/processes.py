@@ -8,6 +8,7 @@ import ctypes
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -38,9 +39,22 @@ def wait_until(condition, seconds, what):
         time.sleep(LOOK_AGAIN_S)
 
 
+def rdma_cm_ports():
+    """Ports of this network namespace that RoCEv2 services of rdma_cm have (docs/decisions/0010).
+    Without those of RDMA_PS_TCP (0106) at all addresses, which listen over TCP as well, and last.
+    """
+    try:
+        table = pathlib.Path("/proc/net/unix").read_text()
+    except FileNotFoundError:
+        return set()
+    services = re.findall(r" @airdma/cm/([0-9a-f]+)/(\d+)/(\w+)", table)
+    return {int(port) for space, port, address in services if (space, address) != ("0106", "any")}
+
+
 def listening_ports():
-    """Ports of this network namespace in state LISTEN (0A), IPv4 and IPv6."""
-    ports = set()
+    """Ports of this network namespace that somebody serves: TCP's in state LISTEN (0A), IPv4 and
+    IPv6, and rdma_cm's."""
+    ports = rdma_cm_ports()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = pathlib.Path(table).read_text().splitlines()[1:]

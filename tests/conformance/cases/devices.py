@@ -21,9 +21,11 @@ def device_list(run):
         for kind in ("iwarp", "roce"):
             if f"{kind}_{interface}" not in names:
                 raise Failure(f"no {kind} device for {interface} among {names}")
-    half = len(names) // 2
-    if names[half - 1] != "iwarp_lo" or names[-1] != "roce_lo":
-        raise Failure(f"loopback is not the last device: {names}")
+    if names[-2:] != ["roce_lo", "iwarp_lo"]:
+        raise Failure(f"loopback is not last, or RoCEv2 not first: {names}")
+    preferring = run.succeeds(run.start(["ibv_devices"], AIRDMA_CM="iwarp"))
+    if not 0 < preferring.index("iwarp_lo") < preferring.index("roce_lo"):
+        raise Failure(f"AIRDMA_CM=iwarp does not bring iWARP first: {preferring}")
 
 
 @case("devices.info", needs=["ibv_devinfo"], sanitized=True)

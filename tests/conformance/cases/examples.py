@@ -40,33 +40,33 @@ def write_with_imm(run, address, server_options):
         contains(output, "write completed")
 
 
-@case("examples.connect.ipv4", sanitized=True)
+@case("examples.connect.ipv4", sanitized=True, cm="both")
 def connect_ipv4(run):
     connect(run, "127.0.0.1", ["-a", "127.0.0.1"])
 
 
-@case("examples.connect.ipv6", ipv6=True, sanitized=True)
+@case("examples.connect.ipv6", ipv6=True, sanitized=True, cm="both")
 def connect_ipv6(run):
     connect(run, "::1", ["-a", "::1"])
 
 
-@case("examples.connect.any_address", ipv6=True)
+@case("examples.connect.any_address", ipv6=True, cm="both")
 def connect_any_address(run):
     """A server on the IPv6 wildcard takes IPv4 clients."""
     connect(run, "127.0.0.1", [])
 
 
-@case("examples.write_with_imm.ipv4", sanitized=True)
+@case("examples.write_with_imm.ipv4", sanitized=True, cm="both")
 def write_with_imm_ipv4(run):
     write_with_imm(run, "127.0.0.1", ["-a", "127.0.0.1"])
 
 
-@case("examples.write_with_imm.ipv6", ipv6=True, sanitized=True)
+@case("examples.write_with_imm.ipv6", ipv6=True, sanitized=True, cm="both")
 def write_with_imm_ipv6(run):
     write_with_imm(run, "::1", ["-a", "::1"])
 
 
-@case("examples.connect.nobody_listens", sanitized=True)
+@case("examples.connect.nobody_listens", sanitized=True, cm="both")
 def nobody_listens(run):
     program = run.build / "examples" / "connect"
     if not program.exists():

@@ -95,16 +95,18 @@ def filled(programs):
     return whole_blocks(programs["client"].pid, "client") >= 4
 
 
-def register(verb, judge):
-    @case(f"fio.{verb}", needs=["fio"])
+def register(verb, judge, cm="both"):
+    @case(f"fio.{verb}", needs=["fio"], cm=cm)
     def runs(run):
         whole(run, verb)
 
-    @case(f"fio.{verb}.compared", needs=["fio"])
+    @case(f"fio.{verb}.compared", needs=["fio"], cm=cm)
     def compared(run):
         transfer(run, verb, judge)
 
 
 register("write", lambda programs: written(programs) and filled(programs))
 register("read", read_back)
-register("send", lambda programs: written(programs) and filled(programs))
+# fio accepts with an rnr_retry_count of 0 and sends without asking whether the receiver is ready: over
+# InfiniBand and RoCE a SEND that comes before its receive ends the connection.
+register("send", lambda programs: written(programs) and filled(programs), cm="iwarp")

@@ -56,7 +56,7 @@ def ping(run, server_choice, client_choice, succeeds=True):
         return list(packets(trace))
 
 
-@case("mpa.crc", needs=["rping"], sanitized=True)
+@case("mpa.crc", needs=["rping"], sanitized=True, cm="iwarp")
 def crc(run):
     for server, client, asked, answered in (
             ("off", "off", 0, 0), ("on", "off", 0, 0), ("require", "off", 0, CRC),
@@ -67,13 +67,13 @@ def crc(run):
         equal(frame(trace, REPLY)[0] & CRC, answered, f"C of a server with {server}")
 
 
-@case("mpa.crc_refused", needs=["rping"], sanitized=True)
+@case("mpa.crc_refused", needs=["rping"], sanitized=True, cm="iwarp")
 def crc_refused(run):
     ping(run, {"AIRDMA_MPA_CRC": "refuse"}, {"AIRDMA_MPA_CRC": "require"}, succeeds=False)
     ping(run, {"AIRDMA_MPA_CRC": "require"}, {"AIRDMA_MPA_CRC": "refuse"}, succeeds=False)
 
 
-@case("mpa.markers", needs=["rping"], sanitized=True)
+@case("mpa.markers", needs=["rping"], sanitized=True, cm="iwarp")
 def markers(run):
     for server, client in (("on", "off"), ("off", "on"), ("on", "on")):
         trace = ping(run, {"AIRDMA_MPA_MARKERS": server}, {"AIRDMA_MPA_MARKERS": client})
@@ -81,7 +81,7 @@ def markers(run):
         equal(bool(frame(trace, REPLY)[0] & MARKERS), server == "on", "M of the reply")
 
 
-@case("mpa.rtr", needs=["rping"], sanitized=True)
+@case("mpa.rtr", needs=["rping"], sanitized=True, cm="iwarp")
 def rtr(run):
     a, b, c, d = 0x8000, 0x4000, 0x8000, 0x4000
     for choice, ird, ord_ in (("write", a, c), ("read", a, d), ("send", a | b, 0), ("none", 0, 0)):
@@ -91,7 +91,7 @@ def rtr(run):
     equal((word[0] & 0xc000, word[1] & 0xc000), (a, d), "RTR that the server likes")
 
 
-@case("mpa.revision", needs=["rping"], sanitized=True)
+@case("mpa.revision", needs=["rping"], sanitized=True, cm="iwarp")
 def revision(run):
     trace = ping(run, {}, {"AIRDMA_MPA_REVISION": "1"})
     for key in (REQUEST, REPLY):
@@ -99,7 +99,7 @@ def revision(run):
         equal((number, word, flags & LARGE), (1, None, LARGE), "revision, depths, large FPDUs")
 
 
-@case("mpa.fpdu_length", needs=["rping"], sanitized=True)
+@case("mpa.fpdu_length", needs=["rping"], sanitized=True, cm="iwarp")
 def fpdu_length(run):
     for limit, least, most in (("1448", 1400, 1448), ("", 20000, 65536)):
         trace = ping(run, {"AIRDMA_MPA_MAX_FPDU": limit}, {"AIRDMA_MPA_MAX_FPDU": limit})
@@ -108,7 +108,7 @@ def fpdu_length(run):
             raise Failure(f"the longest FPDU with '{limit}' has about {longest} bytes")
 
 
-@case("mpa.nonsense", needs=["rping"])
+@case("mpa.nonsense", needs=["rping"], cm="iwarp")
 def nonsense(run):
     """Values that are none change nothing, and the log tells of them."""
     with tempfile.TemporaryDirectory() as folder:

@@ -42,11 +42,11 @@ def register(program, events):
     latency = program.endswith("_lat")
     name = f"perftest.{program}{'.events' if events else ''}"
 
-    @case(name, needs=[program], timeout_s=120)
+    @case(name, needs=[program], timeout_s=120, cm="both")
     def all_sizes(run):
         run_pair(run, program, ["-a", *(["-e"] if events else [])], SIZES, 20 if latency else 40)
 
-    @case(f"{name}.one_size", needs=[program], sanitized=True)
+    @case(f"{name}.one_size", needs=[program], sanitized=True, cm="both")
     def one_size(run):
         run_pair(run, program, ["-s", 3000, *(["-e"] if events else [])], [3000], 100)
 
@@ -60,11 +60,11 @@ for operation in ("send", "write", "read"):
             register(f"ib_{operation}_{measure}", with_events)
 
 
-@case("perftest.many_queue_pairs", needs=["ib_write_bw"], sanitized=True)
+@case("perftest.many_queue_pairs", needs=["ib_write_bw"], sanitized=True, cm="both")
 def many_queue_pairs(run):
     run_pair(run, "ib_write_bw", ["-q", 16, "-s", 4096], [4096], 50)
 
 
-@case("perftest.both_directions", needs=["ib_send_bw"], sanitized=True)
+@case("perftest.both_directions", needs=["ib_send_bw"], sanitized=True, cm="both")
 def both_directions(run):
     run_pair(run, "ib_send_bw", ["-b", "-s", 65536], [65536], 200)

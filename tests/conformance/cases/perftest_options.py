@@ -47,7 +47,7 @@ SANITIZED = {"eight_queue_pairs", "moderation_64", "inline_64", "post_list", "sr
 def register(name, program, options, sizes, iterations):
     sanitized = name in SANITIZED and program == "ib_send_bw"
 
-    @case(f"perftest.{program}.{name}", needs=[program], sanitized=sanitized)
+    @case(f"perftest.{program}.{name}", needs=[program], sanitized=sanitized, cm="both")
     def with_options(run):
         run_pair(run, program, options, sizes, iterations, seconds=50)
 
@@ -58,7 +58,8 @@ for option_name, programs, its_options, its_sizes, its_iterations in OPTIONS:
 
 
 def register_atomic(program, kind):
-    @case(f"perftest.{program}.{kind.lower()}", needs=[program], sanitized=program.endswith("bw"))
+    @case(f"perftest.{program}.{kind.lower()}", needs=[program],
+          sanitized=program.endswith("bw"), cm="both")
     def atomic(run):
         run_pair(run, program, ["-A", kind], [8], 500, seconds=50)
 
@@ -68,7 +69,7 @@ for atomic_program in ("ib_atomic_bw", "ib_atomic_lat"):
         register_atomic(atomic_program, atomic_kind)
 
 
-@case("perftest.duration", needs=["ib_write_bw"])
+@case("perftest.duration", needs=["ib_write_bw"], cm="both")
 def duration(run):
     """-D: a span of time instead of a number of iterations, in both directions at once."""
     for program in BANDWIDTH:
@@ -78,7 +79,7 @@ def duration(run):
             absent(side.output() + side.errors(), r"Completion with error|Couldn't|Failed|Unable")
 
 
-@case("perftest.long", needs=["ib_write_bw"], timeout_s=300)
+@case("perftest.long", needs=["ib_write_bw"], timeout_s=300, cm="both")
 def many_iterations(run):
     """With --rounds 1000000 by hand."""
     iterations = run.rounds or 50000

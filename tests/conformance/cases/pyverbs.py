@@ -12,6 +12,7 @@ from support.processes import Skip
 SUITE = pathlib.Path("/usr/share/doc/rdma-core/tests")
 PYTHON = "/usr/bin/python3"  # the one that Debian's module is for
 FEWEST_PASSED = 88
+FEWEST_PASSED_ROCE = 142
 
 # Why a test may be left out on an iWARP device; docs/compatibility.md has the counts.
 SKIPS = {
@@ -29,6 +30,16 @@ SKIPS = {
     "no steering": r"[Ff]low|[Cc]ounters",
 }
 
+# The same on a RoCEv2 device.
+ROCE_SKIPS = {
+    "another maker's device": SKIPS["another maker's device"],
+    "a graphics card's memory": SKIPS["a graphics card's memory"],
+    "no tag matching": SKIPS["no tag matching"],
+    "the machine has no huge pages": SKIPS["the machine has no huge pages"],
+    "no raw packets, no steering": r"QP type 8|Raw Packet QP",
+    "no atomic writes": r"^Extended QP is not supported",
+}
+
 
 def unpacked(folder):
     """The suite in FOLDER/tests: Debian compresses its larger files."""
@@ -41,41 +52,58 @@ def unpacked(folder):
             (target / source.name).write_bytes(source.read_bytes())
 
 
-def reason_of(skip):
-    return next((name for name, pattern in SKIPS.items() if re.search(pattern, skip)), None)
-
-
 def outcomes(output):
     """Name -> what the suite said of it."""
     return dict(re.findall(r"^(tests\.[\w.]+): (.*)$", output, re.MULTILINE))
 
 
-@case("pyverbs.suite", needs=["ip"], timeout_s=300)
-def suite(run):
+def run_suite(run, runner, *arguments):
+    """The suite's outcomes; none may be bad."""
     if not (SUITE / "run_tests.py").exists():
         raise Skip(f"no {SUITE}: the system leaves documents out, or python3-pyverbs")
     if subprocess.run([PYTHON, "-c", "import pyverbs"], capture_output=True).returncode != 0:
         raise Skip("python3-pyverbs is not installed")
-    runner = pathlib.Path(__file__).resolve().parent.parent / "pyverbs" / "suite.py"
+    script = pathlib.Path(__file__).resolve().parent.parent / "pyverbs" / runner
     with tempfile.TemporaryDirectory() as folder:
         unpacked(folder)
-        program = run.start([PYTHON, "-B", runner, folder, "--dev", "iwarp_lo"])
+        program = run.start([PYTHON, "-B", script, folder, *arguments])
         program.wait(run.programs.seconds(280))
     verdicts = outcomes(program.output())
     bad = [f"{name}: {text}" for name, text in verdicts.items()
            if text.startswith(("ERROR", "FAILED"))]
     if bad or program.status() != 0:
         raise Failure(f"status {program.status()}, " + "; ".join(bad))
-    skipped = {name: text for name, text in verdicts.items() if text.startswith("skipped: ")}
-    strange = [f"{name}: {text}" for name, text in skipped.items()
-               if reason_of(text.removeprefix("skipped: ")) is None]
+    return verdicts
+
+
+def judge(verdicts, skips, fewest_passed):
+    """Whatever was left out has its reason, and enough was not."""
+    counts = {}
+    strange = []
+    for name, text in verdicts.items():
+        if not text.startswith("skipped: "):
+            continue
+        reason = next((reason for reason, pattern in skips.items()
+                       if re.search(pattern, text.removeprefix("skipped: "))), None)
+        if reason is None:
+            strange.append(f"{name}: {text}")
+        counts[reason] = counts.get(reason, 0) + 1
     if strange:
         raise Failure("skipped for reasons that are not listed: " + "; ".join(strange))
     passed = sum(text == "ok" for text in verdicts.values())
-    if passed < FEWEST_PASSED:
-        raise Failure(f"{passed} tests passed, fewer than {FEWEST_PASSED}")
-    counts = {}
-    for text in skipped.values():
-        reason = reason_of(text.removeprefix("skipped: "))
-        counts[reason] = counts.get(reason, 0) + 1
+    if passed < fewest_passed:
+        raise Failure(f"{passed} tests passed, fewer than {fewest_passed}")
     print(f"pyverbs: {passed} passed; skipped: {counts}")
+
+
+@case("pyverbs.suite", needs=["ip"], timeout_s=300, cm="iwarp")
+def suite(run):
+    """Over iWARP, with what suite.py answers for the device."""
+    judge(run_suite(run, "suite.py", "--dev", "iwarp_lo"), SKIPS, FEWEST_PASSED)
+
+
+@case("pyverbs.roce", needs=["ip"], timeout_s=300)
+def roce(run):
+    """Over RoCEv2, as they are."""
+    judge(run_suite(run, "unchanged.py", "--dev", "roce_lo", "--gid", 0), ROCE_SKIPS,
+          FEWEST_PASSED_ROCE)

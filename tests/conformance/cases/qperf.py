@@ -24,22 +24,22 @@ def qperf(run, tests, *options):
     run.succeeds(server, 20)
 
 
-@case("qperf.send", needs=["qperf"], sanitized=True)
+@case("qperf.send", needs=["qperf"], sanitized=True, cm="both")
 def send(run):
     qperf(run, ["rc_bw", "rc_lat"])
 
 
-@case("qperf.one_sided", needs=["qperf"], sanitized=True)
+@case("qperf.one_sided", needs=["qperf"], sanitized=True, cm="both")
 def one_sided(run):
     qperf(run, ["rc_rdma_read_bw", "rc_rdma_write_bw", "rc_rdma_read_lat", "rc_rdma_write_lat"])
 
 
-@case("qperf.polling", needs=["qperf"])
+@case("qperf.polling", needs=["qperf"], cm="both")
 def polling(run):
     qperf(run, ["rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_bw"], "-cp1")
 
 
-@case("qperf.sizes", needs=["qperf"])
+@case("qperf.sizes", needs=["qperf"], cm="both")
 def sizes(run):
     for size in ("1", "4095", "1M"):
         qperf(run, ["rc_bw", "rc_rdma_read_bw"], "-m", size)

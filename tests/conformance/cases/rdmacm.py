@@ -38,17 +38,17 @@ def rping(run, address, count=10, size=100):
         absent(program.errors(), r"failed|error|bogus")
 
 
-@case("rping.ipv4", needs=["rping"], sanitized=True)
+@case("rping.ipv4", needs=["rping"], sanitized=True, cm="both")
 def rping_ipv4(run):
     rping(run, "127.0.0.1")
 
 
-@case("rping.ipv6", needs=["rping"], ipv6=True, sanitized=True)
+@case("rping.ipv6", needs=["rping"], ipv6=True, sanitized=True, cm="both")
 def rping_ipv6(run):
     rping(run, "::1")
 
 
-@case("rping.own_queue_pair", needs=["rping"], sanitized=True)
+@case("rping.own_queue_pair", needs=["rping"], sanitized=True, cm="both")
 def rping_own_queue_pair(run):
     """-q: the program makes its queue pair and moves it; at both ends, and at one of them."""
     for server_option, client_option in ((["-q"], ["-q"]), (["-q"], []), ([], ["-q"])):
@@ -60,7 +60,7 @@ def rping_own_queue_pair(run):
         judge_pings(server.output(), "server ", 10, 1000)
 
 
-@case("rping.large", needs=["rping"], sanitized=True)
+@case("rping.large", needs=["rping"], sanitized=True, cm="both")
 def rping_large(run):
     """1000 times what rping takes at most; its -V compares what was sent and what came back."""
     port = free_port()
@@ -70,7 +70,7 @@ def rping_large(run):
         absent(program.output() + program.errors(), r"data mismatch|failed|error")
 
 
-@case("rping.persistent", needs=["rping"], sanitized=True)
+@case("rping.persistent", needs=["rping"], sanitized=True, cm="both")
 def rping_persistent(run):
     """One server, eight clients at once, twice: the second time on what the first left."""
     port = free_port()
@@ -85,7 +85,7 @@ def rping_persistent(run):
     absent(server.errors(), r"failed|error")
 
 
-@case("rping.nobody_listens", needs=["rping"], sanitized=True)
+@case("rping.nobody_listens", needs=["rping"], sanitized=True, cm="both")
 def rping_nobody_listens(run):
     client = run.start(["rping", "-c", "-a", "127.0.0.1", "-p", free_port(), "-C", 1])
     status = client.wait(run.programs.seconds(20))
@@ -103,19 +103,19 @@ def ucmatose(run, server_options, client_options):
         absent(program.output() + program.errors(), r"failed|failure|failing|error|unable")
 
 
-@case("ucmatose.connections", needs=["ucmatose"], sanitized=True)
+@case("ucmatose.connections", needs=["ucmatose"], sanitized=True, cm="both")
 def ucmatose_connections(run):
     """50 connections; the side that accepted speaks first."""
     ucmatose(run, ["-c", 50], ["-c", 50])
 
 
-@case("ucmatose.thousand", needs=["ucmatose"])
+@case("ucmatose.thousand", needs=["ucmatose"], cm="both")
 def ucmatose_thousand(run):
     """A thousand connections at once between two processes; none is lost."""
     ucmatose(run, ["-c", 1000, "-C", 2], ["-c", 1000, "-C", 2])
 
 
-@case("rping.crowd", needs=["rping"], timeout_s=90)
+@case("rping.crowd", needs=["rping"], timeout_s=90, cm="both")
 def rping_crowd(run):
     """60 processes connect at once to one server, whose backlog is 3."""
     port = free_port()
@@ -128,19 +128,19 @@ def rping_crowd(run):
         raise Failure("the persistent server ended")
 
 
-@case("ucmatose.sizes", needs=["ucmatose"])
+@case("ucmatose.sizes", needs=["ucmatose"], cm="both")
 def ucmatose_sizes(run):
     options = ["-c", 4, "-C", 100, "-S", 40000]
     ucmatose(run, options, options)
 
 
-@case("ucmatose.migrate", needs=["ucmatose"], sanitized=True)
+@case("ucmatose.migrate", needs=["ucmatose"], sanitized=True, cm="both")
 def ucmatose_migrate(run):
     """-m: ids move to another event channel before they disconnect."""
     ucmatose(run, ["-c", 8, "-m"], ["-c", 8, "-m"])
 
 
-@case("ucmatose.tos", needs=["ucmatose"])
+@case("ucmatose.tos", needs=["ucmatose"], cm="both")
 def ucmatose_tos(run):
     """-t and -a set options of the id."""
     ucmatose(run, ["-c", 2], ["-c", 2, "-t", 8, "-a", 14])
@@ -154,18 +154,18 @@ def synchronous(run, server_options, address):
     contains(client.output(), "rdma_client: start", "rdma_client: end 0")
 
 
-@case("rdma_server.ipv4", needs=["rdma_server", "rdma_client"], sanitized=True)
+@case("rdma_server.ipv4", needs=["rdma_server", "rdma_client"], sanitized=True, cm="both")
 def rdma_server_ipv4(run):
     """Synchronous ids, rdma_create_ep and rdma_get_request."""
     synchronous(run, [], "127.0.0.1")
 
 
-@case("rdma_server.ipv6", needs=["rdma_server", "rdma_client"], ipv6=True)
+@case("rdma_server.ipv6", needs=["rdma_server", "rdma_client"], ipv6=True, cm="both")
 def rdma_server_ipv6(run):
     synchronous(run, ["-s", "::1"], "::1")
 
 
-@case("cmtime.connections", needs=["cmtime"], sanitized=True)
+@case("cmtime.connections", needs=["cmtime"], sanitized=True, cm="both")
 def cmtime_connections(run):
     port = free_port()
     server = run.listening(["cmtime", "-p", port, "-c", 100], port)
@@ -174,3 +174,55 @@ def cmtime_connections(run):
     contains(output, "create id", "resolve addr", "connect", "disconnect", "destroy")
     absent(output + client.errors(), r"(?i)error|failure|reject")
     absent(server.errors(), r"(?i)error|failure")
+
+
+def extended(run, kind):
+    """rdma_xserver and rdma_xclient; `kind` r: a reliable connection, x: XRC."""
+    port = free_port()
+    server, client = run.pair(["rdma_xserver", "-p", port, "-c", kind],
+                              ["rdma_xclient", "-s", "127.0.0.1", "-p", port, "-c", kind], port)
+    contains(server.output(), "rdma_xserver: start", "rdma_xserver: end 0")
+    contains(client.output(), "rdma_xclient: start", "rdma_xclient: end 0")
+
+
+@case("rdma_xserver.reliable", needs=["rdma_xserver", "rdma_xclient"], sanitized=True, cm="both")
+def rdma_xserver_reliable(run):
+    extended(run, "r")
+
+
+@case("rdma_xserver.xrc", needs=["rdma_xserver", "rdma_xclient"], sanitized=True)
+def rdma_xserver_xrc(run):
+    extended(run, "x")
+
+
+UDADDY_PORT = 7174  # always
+
+
+def udaddy(run, *options):
+    base = ["udaddy", *options]
+    for program in run.pair(base, [*base, "-s", "127.0.0.1"], UDADDY_PORT):
+        contains(program.output(), "data transfers complete", "return status 0")
+        absent(program.output() + program.errors(), r"failed|failure|failing|error|unable")
+
+
+@case("udaddy.one", needs=["udaddy"], sanitized=True)
+def udaddy_one(run):
+    """Datagrams both ways with a service that rdma_cm has looked up."""
+    udaddy(run)
+
+
+@case("udaddy.many", needs=["udaddy"])
+def udaddy_many(run):
+    udaddy(run, "-c", 50, "-C", 20, "-S", 1000)
+
+
+@case("mckey.messages", needs=["mckey", "stdbuf"], sanitized=True)
+def mckey(run):
+    """A receiver joins the group, and gets what another process sends to it."""
+    base = ["stdbuf", "-oL", "mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-C", 10, "-S", 1000]
+    receiver = run.start(base)
+    run.programs.wait_output(receiver, "joined dgid")
+    sender = run.start([*base, "-s"])
+    for program in (sender, receiver):
+        contains(run.succeeds(program), "data transfers complete", "return status 0")
+        absent(program.output() + program.errors(), r"failed|failure|failing|error|unable")

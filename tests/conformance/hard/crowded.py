@@ -95,7 +95,7 @@ def all_right(state):
         equal(state[figure], 0, f"{figure} in {state}")
 
 
-@case("hard.crowd.killed_client", sanitized=True, timeout_s=120)
+@case("hard.crowd.killed_client", sanitized=True, timeout_s=120, cm="iwarp")
 def killed_client(run):
     """Twice, so that what the first kill left behind would show in the second. Kept buffers are
     4 MB at most; a connection lost would be 100 times 256 kB."""
@@ -121,7 +121,7 @@ def killed_client(run):
     serving.end()
 
 
-@case("hard.crowd.killed_server", sanitized=True, timeout_s=120)
+@case("hard.crowd.killed_server", sanitized=True, timeout_s=120, cm="iwarp")
 def killed_server(run):
     serving, port = server(run)
     client = loaded(run, port, serving, COUNT, COUNT)
@@ -142,7 +142,7 @@ def traffic_goes_on(crowd, factor=50):
     crowd.reaches("traffic of the others", messages=now + COUNT * factor)
 
 
-@case("hard.crowd.frozen", sanitized=True, timeout_s=180)
+@case("hard.crowd.frozen", sanitized=True, timeout_s=180, cm="iwarp")
 def frozen(run):
     """A stopped process costs the other side nothing but its own traffic; it goes on where it was."""
     serving, port = server(run)
@@ -165,7 +165,7 @@ def frozen(run):
     serving.end()
 
 
-@case("hard.crowd.deaf", sanitized=True, timeout_s=120)
+@case("hard.crowd.deaf", sanitized=True, timeout_s=120, cm="iwarp")
 def deaf(run):
     """Peers that never post a receive: their stream stands, and nobody else's."""
     serving, port = server(run)
@@ -196,7 +196,7 @@ def raw_peer(port):
     return peer
 
 
-@case("hard.crowd.unread", sanitized=True, timeout_s=120)
+@case("hard.crowd.unread", sanitized=True, timeout_s=120, cm="iwarp")
 def unread(run):
     """Sockets that nobody reads: what waits for them is bounded, and goes when they go."""
     serving, port = server(run)

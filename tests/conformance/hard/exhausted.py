@@ -20,13 +20,13 @@ def starved(run, kind):
     return output
 
 
-@case("hard.starved.memory", timeout_s=120)
+@case("hard.starved.memory", timeout_s=120, cm="iwarp")
 def starved_of_memory(run):
     """Each allocation from creating an event channel to the end of a connection fails in its turn."""
     contains(starved(run, "memory"), "in a fresh process", "and all after it", "ended")
 
 
-@case("hard.starved.descriptors", timeout_s=120)
+@case("hard.starved.descriptors", timeout_s=120, cm="iwarp")
 def starved_of_descriptors(run):
     contains(starved(run, "descriptors"), "descriptors are enough", "ended")
 
@@ -40,7 +40,7 @@ def processor_ticks(pid):
     return int(fields[11]) + int(fields[12])
 
 
-@case("hard.few_descriptors.server", needs=["prlimit"], timeout_s=120)
+@case("hard.few_descriptors.server", needs=["prlimit"], timeout_s=120, cm="iwarp")
 def few_descriptors_server(run):
     """A listener that cannot accept waits without spinning, and accepts when it can."""
     port = free_port()
@@ -80,7 +80,7 @@ def few_descriptors_server(run):
     serving.end()
 
 
-@case("hard.few_descriptors.client", needs=["prlimit"], timeout_s=120)
+@case("hard.few_descriptors.client", needs=["prlimit"], timeout_s=120, cm="iwarp")
 def few_descriptors_client(run):
     port = free_port()
     serving = Crowd(run, "serve", port)

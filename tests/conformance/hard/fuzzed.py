@@ -90,7 +90,7 @@ def fuzz(run, rounds, seed):
     run.succeeds(victim.program)
 
 
-@case("hard.fuzzed", sanitized=True, timeout_s=120)
+@case("hard.fuzzed", sanitized=True, timeout_s=120, cm="iwarp")
 def fuzzed(run):
     """A few seconds of it with two fixed seeds."""
     rounds = run.rounds or (150 if run.sanitized else 400)

@@ -42,7 +42,7 @@ def sends(port, data, then_close=True):
     return stranger
 
 
-@case("hard.garbage", needs=["rping"], sanitized=True)
+@case("hard.garbage", needs=["rping"], sanitized=True, cm="iwarp")
 def garbage(run):
     server, port = persistent_server(run)
     dice = random.Random(run.seed)
@@ -65,7 +65,7 @@ def garbage(run):
     still_there(server)
 
 
-@case("hard.silence", needs=["rping"], sanitized=True)
+@case("hard.silence", needs=["rping"], sanitized=True, cm="iwarp")
 def silence(run):
     """Strangers that say nothing, or stop in the middle, while clients go on."""
     server, port = persistent_server(run)
@@ -79,7 +79,7 @@ def silence(run):
     still_there(server)
 
 
-@case("hard.reset", needs=["rping"], sanitized=True)
+@case("hard.reset", needs=["rping"], sanitized=True, cm="iwarp")
 def reset(run):
     """Strangers that reset the connection, before and after a whole request."""
     server, port = persistent_server(run)
@@ -136,7 +136,7 @@ MISDEEDS = {
 
 
 def register_misdeed(name, bytes_sent, answer):
-    @case(f"hard.raw.{name.replace(' ', '_')}", needs=["rdma_server"], sanitized=True)
+    @case(f"hard.raw.{name.replace(' ', '_')}", needs=["rdma_server"], sanitized=True, cm="iwarp")
     def misdeed(run):
         server, port = one_shot_server(run)
         peer = raw_peer(port)
@@ -208,7 +208,7 @@ def keyed_peer(listener):
 
 
 def register_keyed_misdeed(name, made, answer):
-    @case(f"hard.keyed.{name.replace(' ', '_')}", needs=["rping"], sanitized=True)
+    @case(f"hard.keyed.{name.replace(' ', '_')}", needs=["rping"], sanitized=True, cm="iwarp")
     def misdeed(run):
         with socket.create_server((HOST, 0)) as listener:
             listener.settimeout(20)
@@ -226,7 +226,7 @@ for keyed_name, (keyed_bytes, keyed_answer) in KEYED_MISDEEDS.items():
     register_keyed_misdeed(keyed_name, keyed_bytes, keyed_answer)
 
 
-@case("hard.raw.garbage", needs=["rping"], sanitized=True)
+@case("hard.raw.garbage", needs=["rping"], sanitized=True, cm="iwarp")
 def raw_garbage(run):
     """Random bytes after a valid exchange: the listener and its other clients go on."""
     server, port = persistent_server(run)

@@ -75,26 +75,26 @@ def refuse(run, cause, status, headers, writer_kind=mpa.Writer, **choice):
     hears(run, server, status, f"Terminate {cause}")
 
 
-@case("hard.terminated.with_headers", needs=["rping"], sanitized=True, timeout_s=180)
+@case("hard.terminated.with_headers", needs=["rping"], sanitized=True, timeout_s=180, cm="iwarp")
 def with_headers(run):
     for cause, status in CAUSES:
         refuse(run, cause, status, headers=True)
 
 
-@case("hard.terminated.without_headers", needs=["rping"], sanitized=True, timeout_s=180)
+@case("hard.terminated.without_headers", needs=["rping"], sanitized=True, timeout_s=180, cm="iwarp")
 def without_headers(run):
     for cause, status in BARE:
         refuse(run, cause, status, headers=False)
 
 
-@case("hard.terminated.markers", needs=["rping"], sanitized=True)
+@case("hard.terminated.markers", needs=["rping"], sanitized=True, cm="iwarp")
 def markers(run):
     """The server wants markers in what it receives."""
     for cause, status in CAUSES[::4]:
         refuse(run, cause, status, True, mpa.MarkingWriter, AIRDMA_MPA_MARKERS="on")
 
 
-@case("hard.terminated.bad_marker", needs=["rping"], sanitized=True)
+@case("hard.terminated.bad_marker", needs=["rping"], sanitized=True, cm="iwarp")
 def bad_marker(run):
     server, port = rping_server(run, AIRDMA_MPA_MARKERS="on")
     peer, _ = connected(port, mpa.request(b""))
@@ -114,7 +114,7 @@ READY = {
 }
 
 
-@case("hard.terminated.ready_to_receive", needs=["rping"], sanitized=True)
+@case("hard.terminated.ready_to_receive", needs=["rping"], sanitized=True, cm="iwarp")
 def ready_to_receive(run):
     """A connection that begins with each kind of RTR frame."""
     for kind, (ulpdu, msn) in READY.items():

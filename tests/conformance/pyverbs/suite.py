@@ -9,7 +9,7 @@ Four things of the suite are answered here, because an iWARP device without a ke
 - a WRITE that has completed may still be on its way (docs/decisions/0004), so memory that the suite
   is about to compare is first looked at until it holds what the other side sent;
 - datagrams through rdma_cm, and a refusal in the sender's completion: skipped.
-Everything else is the suite's own. Each test's outcome is one line: "name: ok", "name: skipped: why".
+Everything else is the suite's own; lines.py says how outcomes are printed.
 """
 import json
 import socket
@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 import unittest
+
+from lines import Lines
 
 folder = sys.argv.pop(1)
 sys.path[:0] = [folder, f"{folder}/tests"]
@@ -160,29 +162,6 @@ def without_datagrams(self, *arguments, **options):
 
 
 base.RDMACMBaseTest.two_nodes_rdmacm_traffic = without_datagrams
-
-
-class Lines(unittest.TextTestResult):
-    """One line per test, for whoever reads the reasons."""
-
-    def line(self, test, outcome):
-        print(f"{test.id()}: {outcome}", flush=True)
-
-    def addSuccess(self, test):
-        super().addSuccess(test)
-        self.line(test, "ok")
-
-    def addSkip(self, test, reason):
-        super().addSkip(test, reason)
-        self.line(test, f"skipped: {reason}")
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self.line(test, f"ERROR: {err[1]}")
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.line(test, f"FAILED: {err[1]}")
 
 
 unittest.main(module=tests, testRunner=unittest.TextTestRunner(resultclass=Lines, verbosity=0))

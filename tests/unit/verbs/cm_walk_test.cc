@@ -242,7 +242,9 @@ constexpr Row kRows[] = {
     {"rejecting", &World::rejecting, ".........."},
 };
 
-class CmWalk : public testing::TestWithParam<Row> {};
+class CmWalk : public testing::TestWithParam<Row> {
+  PreferIwarp iwarp_;
+};
 
 TEST_P(CmWalk, EveryCallInThisState) {
   const Row& row = GetParam();
