@@ -7,7 +7,7 @@ set -eu
 
 build="g++ cmake ninja-build libibverbs-dev librdmacm-dev libfmt-dev libcli11-dev"
 demo="rdmacm-utils"
-test="libgtest-dev libgmock-dev libisal-dev zlib1g-dev tshark perftest qperf ibverbs-utils
+test="libgtest-dev libgmock-dev libbenchmark-dev libisal-dev zlib1g-dev tshark perftest qperf ibverbs-utils
       rdmacm-utils fio iproute2 python3 python3-pyverbs rdma-core procps strace binutils"
 bench="libbenchmark-dev libisal-dev libfabric-dev perftest rdmacm-utils iperf3 ucx-utils iproute2
        util-linux procps python3"

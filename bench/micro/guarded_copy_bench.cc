@@ -25,7 +25,7 @@ void guarded(benchmark::State& bench) {
   const std::vector<std::byte> from(static_cast<std::size_t>(bench.range(0)));
   std::vector<std::byte> to(from.size());
   for ([[maybe_unused]] auto unused : bench) {
-    benchmark::DoNotOptimize(copy_from_program(to.data(), from));
+    benchmark::DoNotOptimize(copy_to_program(to.data(), from));
     benchmark::ClobberMemory();
   }
 }
