@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
@@ -14,6 +13,7 @@
 
 #include "io/address.h"
 #include "io/fd.h"
+#include "io/raw_calls.h"
 
 namespace airdma::io {
 namespace {
@@ -35,9 +35,9 @@ std::uint32_t read_mtu(const char* name) {
 }
 
 std::uint64_t read_speed_mbps(const std::string& name) {
-  const Fd file(::open(("/sys/class/net/" + name + "/speed").c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd file(raw::open(("/sys/class/net/" + name + "/speed").c_str()));
   char text[32] = {};
-  if (!file || ::read(file.get(), text, sizeof text - 1) <= 0) return 0;
+  if (!file || raw::read(file.get(), text, sizeof text - 1) <= 0) return 0;
   const long value = std::strtol(text, nullptr, 10);
   return value > 0 ? static_cast<std::uint64_t>(value) : 0;
 }

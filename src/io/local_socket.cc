@@ -119,7 +119,7 @@ std::optional<std::string_view> name_in(std::string_view line) {
 
 std::string read_all(const char* path) {
   std::string text;
-  const Fd file(::open(path, O_RDONLY | O_CLOEXEC));
+  const Fd file(raw::open(path));
   if (!file) return text;
   char part[16384];
   for (;;) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "verbs/address_range.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <string_view>
 
 #include "io/fd.h"
+#include "io/raw_calls.h"
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
 #define MADV_POPULATE_READ 22
@@ -41,14 +41,14 @@ int populate(std::uintptr_t start, std::size_t bytes, bool write) {
 
 /// The process's mappings as text; empty when /proc is not there.
 std::string read_maps() {
-  const io::Fd file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC), false);
+  const io::Fd file(io::raw::open("/proc/self/maps"), false);
   std::string text;
   if (!file) return text;
   constexpr std::size_t kStep = 64u << 10;
   for (;;) {
     const std::size_t had = text.size();
     text.resize(had + kStep);
-    const ssize_t got = ::read(file.get(), text.data() + had, kStep);
+    const ssize_t got = io::raw::read(file.get(), text.data() + had, kStep);
     text.resize(had + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return text;
