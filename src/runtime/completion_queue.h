@@ -15,6 +15,7 @@
 #include "io/fd.h"
 #include "model/completion.h"
 #include "runtime/completion_ring.h"
+#include "runtime/watch_policy.h"
 
 namespace airdma::runtime {
 
@@ -39,14 +40,24 @@ class CompletionChannel {
   void withdraw(CompletionQueue* queue);
   /// Wakes a thread that sleeps in pop(), by an event of a queue whose notification is overdue.
   void wake_sleeper();
+  /// Whether the thread that arms a queue now is likely to look for its event itself, in pop().
+  /// True once for each such event.
+  bool expects_watcher() { return live_.exchange(false, std::memory_order_relaxed); }
 
  private:
   void remind();
+  void begin_wait();
+  void watch();
+  bool look();
+  bool has_entry();
 
+  std::mutex watch_mutex_;  // of the thread that looks; before mutex_
   std::mutex mutex_;
   int sleepers_ = 0;  // threads in pop() that will block or do
-  std::vector<CompletionQueue*> queues_;
+  std::vector<CompletionQueue*> queues_;  // changed under both, read under either
   std::deque<void*> entries_;
+  WatchPolicy policy_;
+  std::atomic<bool> live_{false};  // the last event was found by a look
   io::EventCounter counter_;
 };
 
@@ -100,6 +111,11 @@ class CompletionQueue {
   /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
   /// Arming for any completion is not weakened by arming for solicited ones.
   void request_notify(bool solicited_only);
+  /// Makes the transport work, on this thread, for one that would sleep until the next event. False
+  /// when the queue is not armed.
+  bool watch();
+  /// The thread sleeps now.
+  void end_watch();
   /// The peer has written into memory of a queue pair that has no work request left, so no
   /// completion can tell a program that sleeps and waits for just that.
   void note_silent_write();

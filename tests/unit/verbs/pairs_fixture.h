@@ -55,7 +55,7 @@ class PairsTest : public CmTest {
     clients_.push_back(client);
     passives_.push_back(passive);
   }
-  void make_queues(ibv_context* context) {
+  virtual void make_queues(ibv_context* context) {
     pd_ = *verbs::alloc_pd(context);
     cq_ = *verbs::create_cq(context, 4096, nullptr, nullptr, 0);
     if (!shared_) return;
