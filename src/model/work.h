@@ -37,6 +37,20 @@ enum class SendOpcode : std::uint8_t {
   kSendWithInvalidate = 9,
 };
 
+/// Done where it is posted: nothing of it goes to the peer.
+[[nodiscard]] constexpr bool is_local(SendOpcode opcode) {
+  return opcode == SendOpcode::kBindMw || opcode == SendOpcode::kLocalInvalidate;
+}
+[[nodiscard]] constexpr bool is_write(SendOpcode opcode) {
+  return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteWithImm;
+}
+[[nodiscard]] constexpr bool is_atomic(SendOpcode opcode) {
+  return opcode == SendOpcode::kCompareSwap || opcode == SendOpcode::kFetchAdd;
+}
+[[nodiscard]] constexpr bool has_immediate(SendOpcode opcode) {
+  return opcode == SendOpcode::kSendWithImm || opcode == SendOpcode::kWriteWithImm;
+}
+
 /// A posted send work request. `sges`, `inline_data` and `address` point into the ring's own
 /// storage.
 struct SendWqe {

@@ -8,6 +8,7 @@
 
 #include "base/guarded_copy.h"
 #include "engine/iwarp/immediate.h"
+#include "model/local_operation.h"
 
 namespace airdma::iwarp {
 
@@ -28,15 +29,6 @@ constexpr std::uint16_t kMostReads = 1024;
 // is sent, against the rules, is mostly small.
 constexpr std::size_t kLeastInPlace = std::size_t{16} * 1024;
 constexpr std::size_t kLeastMessageInPlace = std::size_t{128} * 1024;
-
-/// Done here and now: nothing of it goes to the peer.
-bool is_local(SendOpcode opcode) {
-  return opcode == SendOpcode::kBindMw || opcode == SendOpcode::kLocalInvalidate;
-}
-
-bool is_write(SendOpcode opcode) {
-  return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteWithImm;
-}
 
 /// Messages of queue 0 that the peer gets for a WQE.
 std::uint32_t messages_in_queue_0(SendOpcode opcode) {
@@ -109,23 +101,14 @@ bool Requester::perform_local() {
     const SendWqe& wqe = queue_.at(next_);
     if (wqe.fence && !reads_.empty()) return false;
     if (!is_local(wqe.opcode)) return true;
-    if (!perform_local(wqe)) return refuse(Violation::kMemoryOperation);
+    if (!model::perform_local(memory_, wqe, pd_, qpn_)) {
+      return refuse(Violation::kMemoryOperation);
+    }
     in_flight(next_) = {};
     framed(0);
     complete();
   }
   return false;
-}
-
-bool Requester::perform_local(const SendWqe& wqe) const {
-  if (wqe.opcode == SendOpcode::kLocalInvalidate) return memory_.invalidate(wqe.rkey, pd_, qpn_);
-  return memory_.bind({.key = wqe.rkey,
-                       .lkey = wqe.region_lkey,
-                       .addr = wqe.remote_addr,
-                       .length = wqe.compare_add,
-                       .access = wqe.window_access,
-                       .pd = pd_,
-                       .qpn = qpn_});
 }
 
 bool Requester::begin_transfer(const SendWqe& wqe) {

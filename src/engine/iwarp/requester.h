@@ -114,7 +114,6 @@ class Requester {
 
   [[nodiscard]] bool begin();
   [[nodiscard]] bool perform_local();
-  [[nodiscard]] bool perform_local(const model::SendWqe& wqe) const;
   [[nodiscard]] bool begin_transfer(const model::SendWqe& wqe);
   [[nodiscard]] bool begin_read(const model::SendWqe& wqe);
   [[nodiscard]] bool begin_atomic(const model::SendWqe& wqe);

@@ -91,7 +91,6 @@ class RcRequester {
   // rc_requester_send.cc
   [[nodiscard]] Step send_next(PacketBatch& batch);
   [[nodiscard]] bool begin();
-  [[nodiscard]] bool perform_local(const model::SendWqe& wqe) const;
   [[nodiscard]] std::optional<Violation> check(const model::SendWqe& wqe) const;
   [[nodiscard]] bool refuse(Violation violation);
   [[nodiscard]] Step send_transfer(PacketBatch& batch, const model::SendWqe& wqe);

@@ -11,15 +11,6 @@ using model::SendOpcode;
 using model::SendWqe;
 using wire::RocePacket;
 
-namespace {
-
-/// Done here and now: nothing of it goes to the peer.
-bool is_local(SendOpcode opcode) {
-  return opcode == SendOpcode::kBindMw || opcode == SendOpcode::kLocalInvalidate;
-}
-
-}  // namespace
-
 bool RcRequester::may_transmit() const {
   if (!running_ || rnr_until_ || stalled_) return false;
   if (next_ - una_ >= window_.packets()) return false;
@@ -103,7 +94,7 @@ bool RcRequester::begin() {
       return false;
     }
     const bool local = is_local(wqe.opcode);
-    if (local && !perform_local(wqe)) return refuse(Violation::kMemoryOperation);
+    if (local && !shared_.perform_local(wqe)) return refuse(Violation::kMemoryOperation);
     if (!local) {
       if (const auto violation = check(wqe)) return refuse(*violation);
     }
@@ -116,21 +107,6 @@ bool RcRequester::begin() {
     complete();
   }
   return false;
-}
-
-bool RcRequester::perform_local(const SendWqe& wqe) const {
-  const PdId pd = shared_.config.pd;
-  const Qpn qpn = shared_.config.qpn;
-  if (wqe.opcode == SendOpcode::kLocalInvalidate) {
-    return shared_.memory.invalidate(wqe.rkey, pd, qpn);
-  }
-  return shared_.memory.bind({.key = wqe.rkey,
-                              .lkey = wqe.region_lkey,
-                              .addr = wqe.remote_addr,
-                              .length = wqe.compare_add,
-                              .access = wqe.window_access,
-                              .pd = pd,
-                              .qpn = qpn});
 }
 
 /// Whether a message may start: nothing of it goes out when a part of it cannot.
@@ -209,21 +185,7 @@ RcRequester::Step RcRequester::send_transfer(PacketBatch& batch, const SendWqe& 
     (void)refuse(Violation::kSendBuffer);
     return Step::kNothing;
   }
-  const bool first = index == 0;
-  const bool last = index + 1 == its.packets;
-  const bool write = wqe.opcode == SendOpcode::kWrite || wqe.opcode == SendOpcode::kWriteWithImm;
-  const bool immediate =
-      wqe.opcode == SendOpcode::kWriteWithImm || wqe.opcode == SendOpcode::kSendWithImm;
-  const bool invalidate = wqe.opcode == SendOpcode::kSendWithInvalidate;
-  const wire::Tail tail = invalidate  ? wire::Tail::kInvalidate
-                          : immediate ? wire::Tail::kImmediate
-                                      : wire::Tail::kNone;
-  RocePacket packet = shared_.to_peer(
-      write ? wire::write_code(first, last, immediate) : wire::send_code(first, last, tail), next_);
-  packet.solicited = last && wqe.solicited && (!write || immediate);
-  packet.immediate = wqe.immediate;
-  packet.invalidate = wqe.rkey;
-  packet.remote = {.address = wqe.remote_addr, .rkey = wqe.rkey, .bytes = wqe.length};
+  RocePacket packet = shared_.transfer(wqe, index == 0, index + 1 == its.packets, next_);
   emit(batch, out, wqe, packet, 1);
   return Step::kSent;
 }

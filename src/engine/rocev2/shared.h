@@ -11,7 +11,9 @@
 #include "engine/rocev2/packet_batch.h"
 #include "engine/rocev2/violation.h"
 #include "model/completion_log.h"
+#include "model/local_operation.h"
 #include "model/memory.h"
+#include "model/work.h"
 #include "wire/roce_packet.h"
 
 namespace airdma::rocev2 {
@@ -81,6 +83,30 @@ struct Shared {
     packet.destination = attributes.remote_qpn;
     packet.psn = psn_of(sequence);
     return packet;
+  }
+
+  /// A packet of a SEND or WRITE to the peer, without its payload.
+  [[nodiscard]] wire::RocePacket transfer(const model::SendWqe& wqe, bool first, bool last,
+                                          std::uint64_t sequence) const {
+    const bool write = model::is_write(wqe.opcode);
+    const bool immediate = model::has_immediate(wqe.opcode);
+    const bool invalidate = wqe.opcode == model::SendOpcode::kSendWithInvalidate;
+    const wire::Tail tail = invalidate  ? wire::Tail::kInvalidate
+                            : immediate ? wire::Tail::kImmediate
+                                        : wire::Tail::kNone;
+    wire::RocePacket packet = to_peer(
+        write ? wire::write_code(first, last, immediate) : wire::send_code(first, last, tail),
+        sequence);
+    packet.solicited = last && wqe.solicited && (!write || immediate);
+    packet.immediate = wqe.immediate;
+    packet.invalidate = wqe.rkey;
+    packet.remote = {.address = wqe.remote_addr, .rkey = wqe.rkey, .bytes = wqe.length};
+    return packet;
+  }
+
+  /// A request that is done on the memory table alone. False when it may not be.
+  [[nodiscard]] bool perform_local(const model::SendWqe& wqe) const {
+    return model::perform_local(memory, wqe, config.pd, config.qpn);
   }
 };
 

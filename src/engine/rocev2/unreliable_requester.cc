@@ -15,16 +15,6 @@ namespace {
 /// A key with this bit means the one of the queue pair that sends (IBTA vol. 1, 10.2.5).
 constexpr std::uint32_t kOwnKey = 0x80000000;
 
-bool is_local(SendOpcode opcode) {
-  return opcode == SendOpcode::kBindMw || opcode == SendOpcode::kLocalInvalidate;
-}
-bool is_write(SendOpcode opcode) {
-  return opcode == SendOpcode::kWrite || opcode == SendOpcode::kWriteWithImm;
-}
-bool has_immediate(SendOpcode opcode) {
-  return opcode == SendOpcode::kSendWithImm || opcode == SendOpcode::kWriteWithImm;
-}
-
 }  // namespace
 
 UnreliableRequester::UnreliableRequester(Shared& shared, model::SendQueue& queue)
@@ -66,25 +56,10 @@ bool UnreliableRequester::begin() {
       const auto violation = check(wqe);
       return violation ? refuse(*violation) : true;
     }
-    if (!perform_local(wqe)) return refuse(Violation::kMemoryOperation);
+    if (!shared_.perform_local(wqe)) return refuse(Violation::kMemoryOperation);
     ++position_;
   }
   return false;
-}
-
-bool UnreliableRequester::perform_local(const SendWqe& wqe) const {
-  const PdId pd = shared_.config.pd;
-  const Qpn qpn = shared_.config.qpn;
-  if (wqe.opcode == SendOpcode::kLocalInvalidate) {
-    return shared_.memory.invalidate(wqe.rkey, pd, qpn);
-  }
-  return shared_.memory.bind({.key = wqe.rkey,
-                              .lkey = wqe.region_lkey,
-                              .addr = wqe.remote_addr,
-                              .length = wqe.compare_add,
-                              .access = wqe.window_access,
-                              .pd = pd,
-                              .qpn = qpn});
 }
 
 std::optional<Violation> UnreliableRequester::check(const SendWqe& wqe) const {
@@ -143,15 +118,7 @@ bool UnreliableRequester::send_next(PacketBatch& batch) {
 }
 
 RocePacket UnreliableRequester::make_packet(const SendWqe& wqe, bool last) const {
-  const bool first = packet_ == 0;
-  const bool immediate = has_immediate(wqe.opcode);
-  const bool write = is_write(wqe.opcode);
-  const wire::Tail tail = immediate ? wire::Tail::kImmediate : wire::Tail::kNone;
-  RocePacket packet = shared_.to_peer(
-      write ? wire::write_code(first, last, immediate) : wire::send_code(first, last, tail), next_);
-  packet.solicited = last && wqe.solicited && (!write || immediate);
-  packet.immediate = wqe.immediate;
-  packet.remote = {.address = wqe.remote_addr, .rkey = wqe.rkey, .bytes = wqe.length};
+  RocePacket packet = shared_.transfer(wqe, packet_ == 0, last, next_);
   if (datagrams()) {
     const bool own = (wqe.remote_qkey.value() & kOwnKey) != 0;
     packet.qkey = own ? shared_.attributes.qkey : wqe.remote_qkey;

@@ -47,7 +47,6 @@ class UnreliableRequester {
 
   [[nodiscard]] bool datagrams() const { return shared_.config.type == model::QpType::kUd; }
   [[nodiscard]] bool begin();
-  [[nodiscard]] bool perform_local(const model::SendWqe& wqe) const;
   [[nodiscard]] std::optional<Violation> check(const model::SendWqe& wqe) const;
   [[nodiscard]] bool refuse(Violation violation);
   [[nodiscard]] bool send_next(PacketBatch& batch);
