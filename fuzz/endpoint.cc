@@ -10,40 +10,31 @@
 //   12          post a FETCH_ADD                 13          post a COMPARE_SWAP
 //   14          post a SEND_WITH_IMM             15          post a WRITE_WITH_IMM
 // Commands are taken modulo their number; n is two bytes.
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "engine/iwarp/endpoint.h"
 #include "fuzz/check.h"
-#include "model/memory.h"
+#include "fuzz/subject.h"
 #include "model/work.h"
 #include "tests/sim/wire_peer.h"
 
 namespace {
 
 using namespace airdma;
+using fuzz::Commands;
+using fuzz::GuardedMemory;
 
-constexpr std::uint64_t kBase = 0x1000;
-constexpr std::size_t kBytes = 256;
-constexpr std::size_t kGuard = 64;
-constexpr Stag kKey{0x11};
-constexpr PdId kPd{1};
+constexpr std::uint64_t kBase = GuardedMemory::kBase;
+constexpr Stag kKey = GuardedMemory::kKey;
 
 class Subject {
  public:
   explicit Subject(std::uint8_t options)
       : sends_(8, 2, 16),
         receives_(8, 2, 0),
-        memory_(kGuard + kBytes + kGuard, std::byte{0x5a}),
-        endpoint_({.qpn = Qpn{1}, .pd = kPd}, table_, sends_, receives_) {
-    region_.start = memory_.data() + kGuard;
-    region_.base = kBase;
-    region_.length = kBytes;
-    region_.pd = kPd;
-    region_.access = model::kAccessLocalWrite | model::kAccessRemoteRead |
-                     model::kAccessRemoteWrite | model::kAccessRemoteAtomic;
-    FUZZ_CHECK(table_.publish(kKey, region_));
+        memory_(table_, 256),
+        endpoint_({.qpn = Qpn{1}, .pd = GuardedMemory::kPd}, table_, sends_, receives_) {
     iwarp::StreamParams params;
     params.initiator = (options & 1) != 0;
     params.crc = (options & 2) != 0;
@@ -95,7 +86,7 @@ class Subject {
     now_ += std::chrono::milliseconds(20);
     endpoint_.on_deadline(now_);
   }
-  void withdraw() { table_.retract(region_); }
+  void withdraw() { memory_.withdraw(); }
   void end(iwarp::StreamEnd how) {
     if (!std::exchange(ended_, true)) endpoint_.on_stream_end(how, now_);
   }
@@ -107,24 +98,19 @@ class Subject {
     endpoint_.clear_completions();
     while (endpoint_.poll_event()) {
     }
-    FUZZ_CHECK(model::MemoryTable::idle(region_));
+    memory_.check();
     const std::size_t left =
         (sends_.tail() - sends_.head()) + (receives_.tail() - receives_.head());
     FUZZ_CHECK(completed_ + left == posted_);
     FUZZ_CHECK(endpoint_.wants_input() || endpoint_.wants_receives());
     if (endpoint_.state() == iwarp::EndpointState::kError) FUZZ_CHECK(left == 0);
-    FUZZ_CHECK(std::all_of(memory_.begin(), memory_.begin() + kGuard, untouched));
-    FUZZ_CHECK(std::all_of(memory_.end() - kGuard, memory_.end(), untouched));
   }
 
  private:
-  static bool untouched(std::byte byte) { return byte == std::byte{0x5a}; }
-
   model::MemoryTable table_;
   model::SendQueue sends_;
   model::ReceiveQueue receives_;
-  std::vector<std::byte> memory_;
-  model::Region region_;
+  GuardedMemory memory_;
   iwarp::Endpoint endpoint_;
   Time now_{};
   std::uint64_t posted_ = 0;
@@ -132,22 +118,12 @@ class Subject {
   bool ended_ = false;
 };
 
-Bytes take(Bytes& input) {
-  if (input.size() < 2) return std::exchange(input, {});
-  const std::size_t wanted =
-      std::to_integer<std::size_t>(input[0]) << 8 | std::to_integer<std::size_t>(input[1]);
-  input = input.subspan(2);
-  const Bytes taken = input.first(std::min(wanted, input.size()));
-  input = input.subspan(taken.size());
-  return taken;
-}
-
-void command(Subject& subject, unsigned code, Bytes& input) {
+void command(Subject& subject, unsigned code, Commands& input) {
   switch (code % 16) {
     case 0:
-      return subject.feed(take(input));
+      return subject.feed(input.counted_bytes());
     case 1:
-      return subject.feed_framed(take(input));
+      return subject.feed_framed(input.counted_bytes());
     case 2:
       return subject.post_receive();
     case 3:
@@ -182,15 +158,6 @@ void command(Subject& subject, unsigned code, Bytes& input) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Bytes input = airdma::fuzz::input(data, size);
-  if (input.empty()) return 0;
-  Subject subject(std::to_integer<std::uint8_t>(input[0]));
-  input = input.subspan(1);
-  while (!input.empty()) {
-    const auto code = std::to_integer<unsigned>(input[0]);
-    input = input.subspan(1);
-    command(subject, code, input);
-    subject.check();
-  }
+  airdma::fuzz::run_commands<Subject>(airdma::fuzz::input(data, size), command);
   return 0;
 }

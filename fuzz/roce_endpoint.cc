@@ -18,6 +18,7 @@
 
 #include "engine/rocev2/endpoint.h"
 #include "fuzz/check.h"
+#include "fuzz/subject.h"
 #include "model/memory.h"
 #include "model/work.h"
 #include "wire/roce_packet.h"
@@ -25,12 +26,12 @@
 namespace {
 
 using namespace airdma;
+using fuzz::Commands;
+using fuzz::GuardedMemory;
 
-constexpr std::uint64_t kBase = 0x1000;
-constexpr std::size_t kBytes = 2048;
-constexpr std::size_t kGuard = 64;
-constexpr Stag kKey{0x11};
-constexpr PdId kPd{1};
+constexpr std::uint64_t kBase = GuardedMemory::kBase;
+constexpr Stag kKey = GuardedMemory::kKey;
+constexpr PdId kPd = GuardedMemory::kPd;
 
 class Domain final : public rocev2::XrcReceives {
  public:
@@ -58,14 +59,8 @@ class Subject {
       : config_(config_of(options)),
         sends_(8, 2, 16, config_.type == model::QpType::kUd),
         receives_(8, 2, 0),
-        memory_(kGuard + kBytes + kGuard, std::byte{0x5a}),
+        memory_(table_, 2048),
         endpoint_(config_, table_, sends_, receives_) {
-    region_.start = memory_.data() + kGuard;
-    region_.base = kBase;
-    region_.length = kBytes;
-    region_.pd = kPd;
-    region_.access = 15;
-    FUZZ_CHECK(table_.publish(kKey, region_));
     connect();
   }
 
@@ -149,7 +144,7 @@ class Subject {
     now_ += std::chrono::milliseconds(9);
     endpoint_.on_deadline(now_);
   }
-  void withdraw() { table_.retract(region_); }
+  void withdraw() { memory_.withdraw(); }
   void fail() { endpoint_.fail(now_); }
   void hold() {
     rocev2::QpAttributes attributes;
@@ -174,19 +169,16 @@ class Subject {
     endpoint_.clear_completions();
     while (endpoint_.poll_event()) {
     }
-    FUZZ_CHECK(model::MemoryTable::idle(region_));
+    memory_.check();
     const std::size_t left =
         (sends_.tail() - sends_.head()) + (receives_.tail() - receives_.head());
     if (endpoint_.state() != model::QpState::kReset) {
       FUZZ_CHECK(completed_ + left == posted_ + domain_.taken);
     }
     if (endpoint_.state() == model::QpState::kError) FUZZ_CHECK(left == 0);
-    FUZZ_CHECK(std::all_of(memory_.begin(), memory_.begin() + kGuard, untouched));
-    FUZZ_CHECK(std::all_of(memory_.end() - kGuard, memory_.end(), untouched));
   }
 
  private:
-  static bool untouched(std::byte byte) { return byte == std::byte{0x5a}; }
   rocev2::EndpointConfig config_of(std::uint8_t options) {
     constexpr model::QpType kTypes[] = {
         model::QpType::kRc,         model::QpType::kUc, model::QpType::kUd, model::QpType::kXrcSend,
@@ -228,8 +220,7 @@ class Subject {
   model::MemoryTable table_;
   model::SendQueue sends_;
   model::ReceiveQueue receives_;
-  std::vector<std::byte> memory_;
-  model::Region region_;
+  GuardedMemory memory_;
   rocev2::PacketBatch batch_;
   rocev2::Endpoint endpoint_;
   Time now_{};
@@ -237,29 +228,16 @@ class Subject {
   std::uint64_t completed_ = 0;
 };
 
-Bytes take(Bytes& input, std::size_t wanted) {
-  const Bytes taken = input.first(std::min(wanted, input.size()));
-  input = input.subspan(taken.size());
-  return taken;
-}
-
-std::uint8_t take_byte(Bytes& input) {
-  const Bytes byte = take(input, 1);
-  return byte.empty() ? std::uint8_t{0} : std::to_integer<std::uint8_t>(byte[0]);
-}
-
-std::array<std::uint8_t, 8> take_eight(Bytes& input) {
+std::array<std::uint8_t, 8> take_eight(Commands& input) {
   std::array<std::uint8_t, 8> all{};
-  for (std::uint8_t& byte : all) byte = take_byte(input);
+  for (std::uint8_t& byte : all) byte = input.byte();
   return all;
 }
 
-void command(Subject& subject, unsigned code, Bytes& input) {
+void command(Subject& subject, unsigned code, Commands& input) {
   switch (code % 12) {
-    case 0: {
-      const std::size_t wanted = std::size_t{take_byte(input)} << 8;
-      return subject.packet(take(input, wanted | take_byte(input)));
-    }
+    case 0:
+      return subject.packet(input.counted_bytes());
     case 1:
       return subject.made(take_eight(input), true);
     case 2:
@@ -267,7 +245,7 @@ void command(Subject& subject, unsigned code, Bytes& input) {
     case 3:
       return subject.post_receive();
     case 4:
-      return subject.post_send(take_byte(input));
+      return subject.post_send(input.byte());
     case 5:
       return subject.poll(false);
     case 6:
@@ -287,14 +265,7 @@ void command(Subject& subject, unsigned code, Bytes& input) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Bytes input{reinterpret_cast<const std::byte*>(data), size};
-  if (input.empty()) return 0;
-  Subject subject(take_byte(input));
-  while (!input.empty()) {
-    const unsigned code = take_byte(input);
-    command(subject, code, input);
-    subject.check();
-  }
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  airdma::fuzz::run_commands<Subject>(airdma::fuzz::input(data, size), command);
   return 0;
 }

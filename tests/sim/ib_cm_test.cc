@@ -3,7 +3,6 @@
 // and whose programs connect, accept, refuse, dawdle, disconnect and leave. Virtual time.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "engine/cm/ib_manager.h"
 #include "tests/sim/random.h"
+#include "tests/sim/seeds.h"
 
 namespace airdma::sim {
 namespace {
@@ -275,24 +275,14 @@ class CmWorld {
   std::string failure_;
 };
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 0) : otherwise;
-}
-
 TEST(IbCmWorld, EveryConnectionEnds) {
-  std::uint64_t first = 1;
-  std::uint64_t count = from_environment("AIRDMA_SIM_SEEDS", 500);
-  if (const std::uint64_t one = from_environment("AIRDMA_SIM_SEED", 0)) {
-    first = one;
-    count = 1;
-  }
   std::size_t established = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  const std::uint64_t count = for_each_seed(500, [&](std::uint64_t seed) {
     CmWorld world(seed);
-    ASSERT_EQ(world.run(), "") << "again with AIRDMA_SIM_SEED=" << seed;
+    const std::string failure = world.run();
     established += world.established();
-  }
+    return failure;
+  });
   if (count > 1) {
     EXPECT_GT(established, 2 * count);  // otherwise little of this was tested
   }

@@ -2,11 +2,11 @@
 // iWARP connections in a seeded world, and one small conversation cut and reset at every byte.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "tests/sim/iwarp_world.h"
+#include "tests/sim/seeds.h"
 #include "wire/mpa.h"
 
 namespace airdma::sim {
@@ -16,25 +16,10 @@ using iwarp::EndpointState;
 using model::SendOpcode;
 using model::WcStatus;
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
-
 class Seeds : public testing::TestWithParam<Ending> {};
 
 TEST_P(Seeds, HoldWhatIsPromised) {
-  constexpr std::uint64_t kSeeds = 60;
-  std::uint64_t first = 1;
-  std::uint64_t count = from_environment("AIRDMA_SIM_SEEDS", kSeeds);
-  if (const std::uint64_t one = from_environment("AIRDMA_SIM_SEED", 0)) {
-    first = one;
-    count = 1;
-  }
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const std::string failure = IwarpWorld(seed, GetParam()).run();
-    ASSERT_EQ(failure, "") << "again with AIRDMA_SIM_SEED=" << seed;
-  }
+  for_each_seed(60, [](std::uint64_t seed) { return IwarpWorld(seed, GetParam()).run(); });
 }
 
 std::string ending_name(const testing::TestParamInfo<Ending>& ending) {

@@ -2,33 +2,18 @@
 // RoCEv2 connections in a seeded world.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "tests/sim/roce_world.h"
+#include "tests/sim/seeds.h"
 
 namespace airdma::sim {
 namespace {
 
-std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
-
 class RoceSeeds : public testing::TestWithParam<Trouble> {};
 
 TEST_P(RoceSeeds, HoldWhatIsPromised) {
-  constexpr std::uint64_t kSeeds = 100;
-  std::uint64_t first = from_environment("AIRDMA_SIM_FIRST", 1);
-  std::uint64_t count = from_environment("AIRDMA_SIM_SEEDS", kSeeds);
-  if (const std::uint64_t one = from_environment("AIRDMA_SIM_SEED", 0)) {
-    first = one;
-    count = 1;
-  }
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    const std::string failure = RoceWorld(seed, GetParam()).run();
-    ASSERT_EQ(failure, "") << "again with AIRDMA_SIM_SEED=" << seed;
-  }
+  for_each_seed(100, [](std::uint64_t seed) { return RoceWorld(seed, GetParam()).run(); });
 }
 
 std::string trouble_name(const testing::TestParamInfo<Trouble>& trouble) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "tests/sim/packet_pair.h"
 #include "tests/sim/random.h"
+#include "tests/sim/seeds.h"
 
 namespace airdma::sim {
 namespace {
@@ -163,11 +163,7 @@ class UnreliableWorld {
 class UnreliableSeeds : public testing::TestWithParam<QpType> {};
 
 TEST_P(UnreliableSeeds, BringNothingWrong) {
-  const char* wanted = std::getenv("AIRDMA_SIM_SEEDS");
-  const std::uint64_t seeds = wanted == nullptr ? 200 : std::strtoull(wanted, nullptr, 0);
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    ASSERT_EQ(UnreliableWorld(seed, GetParam()).run(), "") << "seed " << seed;
-  }
+  for_each_seed(200, [](std::uint64_t seed) { return UnreliableWorld(seed, GetParam()).run(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, UnreliableSeeds, testing::Values(QpType::kUc, QpType::kUd),

@@ -6,21 +6,13 @@
 
 #include <algorithm>
 
-#include "tests/support/bytes.h"
 #include "tests/unit/engine/cm/ib_hosts.h"
 
 namespace airdma::ibcm {
 namespace {
 
-using airdma::test::ByteVector;
-using airdma::test::pattern;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using test::Hosts;
-using test::message_of;
-using State = Connection::State;
+using namespace test;
 using wire::CmRejectReason;
-using Log = std::vector<std::string>;
 
 template <class Message>
 Message in(const Event& event) {

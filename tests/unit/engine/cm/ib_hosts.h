@@ -4,15 +4,23 @@
 
 #include <gtest/gtest.h>
 
-#include <deque>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/cm/ib_manager.h"
+#include "tests/support/bytes.h"
 #include "wire/ib_cm_print.h"
 
 namespace airdma::ibcm::test {
+
+using airdma::test::ByteVector;
+using airdma::test::pattern;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using State = Connection::State;
+using Log = std::vector<std::string>;
 
 inline model::Gid gid_of(std::uint8_t last) { return model::Gid::from_v4({10, 0, 0, last}); }
 

@@ -4,21 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/bytes.h"
 #include "tests/unit/engine/cm/ib_hosts.h"
 
 namespace airdma::ibcm {
 namespace {
 
-using airdma::test::ByteVector;
-using airdma::test::pattern;
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-using test::Hosts;
-using test::message_of;
-using State = Connection::State;
+using namespace test;
 using wire::CmRejectReason;
-using Log = std::vector<std::string>;
 
 OutMad mad_from(std::uint8_t from, std::uint8_t to, const wire::CmMessage& message,
                 std::uint64_t transaction_id = 77) {

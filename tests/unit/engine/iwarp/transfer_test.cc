@@ -7,6 +7,7 @@
 
 #include "tests/sim/endpoint_pair.h"
 #include "tests/sim/wire_peer.h"
+#include "tests/unit/engine/transfer_fixture.h"
 
 namespace airdma::iwarp {
 namespace {
@@ -18,26 +19,14 @@ using model::WcStatus;
 using sim::Buffer;
 using sim::EndpointPair;
 using sim::kKey;
+using test::expect_success;
+using test::kHere;
+using test::kThere;
+using test::TransferFixture;
 
-constexpr std::uint64_t kHere = 0x10000;
-constexpr std::uint64_t kThere = 0x7f0000000000;
-
-struct Fixture {
-  explicit Fixture(std::size_t bytes, StreamParams params = {})
-      : pair(params),
-        source(pair.a.table, kKey, kHere, bytes),
-        target(pair.b.table, kKey, kThere, bytes) {
-    sim::fill(source.bytes(), 1);
-  }
-  model::Sge here(std::size_t bytes, std::size_t offset = 0) {
-    return {.addr = kHere + offset, .length = static_cast<std::uint32_t>(bytes), .lkey = kKey};
-  }
-  model::Sge there(std::size_t bytes, std::size_t offset = 0) {
-    return {.addr = kThere + offset, .length = static_cast<std::uint32_t>(bytes), .lkey = kKey};
-  }
-  EndpointPair pair;
-  Buffer source;
-  Buffer target;
+struct Fixture : TransferFixture<EndpointPair> {
+  explicit Fixture(std::size_t bytes, const StreamParams& params = {})
+      : TransferFixture(bytes, params) {}
 };
 
 struct Shape {
@@ -64,15 +53,6 @@ class Transfer : public testing::TestWithParam<Shape> {
   }
   Fixture fixture_;
 };
-
-void expect_success(const std::vector<model::Completion>& wcs, std::size_t i, std::uint64_t wr_id,
-                    WcOpcode opcode, std::size_t bytes) {
-  ASSERT_LT(i, wcs.size());
-  EXPECT_EQ(wcs[i].wr_id, wr_id);
-  EXPECT_EQ(wcs[i].status, WcStatus::kSuccess);
-  EXPECT_EQ(wcs[i].opcode, opcode);
-  EXPECT_EQ(wcs[i].byte_len, bytes);
-}
 
 TEST_P(Transfer, Send) {
   auto& [pair, source, target] = fixture_;

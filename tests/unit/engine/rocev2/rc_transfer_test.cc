@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tests/sim/packet_pair.h"
+#include "tests/unit/engine/transfer_fixture.h"
 
 namespace airdma::rocev2 {
 namespace {
@@ -16,29 +17,14 @@ using model::WcStatus;
 using sim::Buffer;
 using sim::kKey;
 using sim::PacketPair;
+using test::expect_success;
+using test::kHere;
+using test::kThere;
+using test::TransferFixture;
 
-constexpr std::uint64_t kHere = 0x10000;
-constexpr std::uint64_t kThere = 0x7f0000000000;
-
-struct Fixture {
-  explicit Fixture(std::size_t bytes, QpAttributes attributes = sim::usual_attributes())
-      : pair(attributes),
-        source(pair.a.table, kKey, kHere, bytes),
-        target(pair.b.table, kKey, kThere, bytes) {
-    sim::fill(source.bytes(), 1);
-  }
-  model::Sge here(std::size_t bytes, std::size_t offset = 0) {
-    return {.addr = kHere + offset, .length = static_cast<std::uint32_t>(bytes), .lkey = kKey};
-  }
-  model::Sge there(std::size_t bytes, std::size_t offset = 0) {
-    return {.addr = kThere + offset, .length = static_cast<std::uint32_t>(bytes), .lkey = kKey};
-  }
-  bool same(std::size_t bytes) {
-    return std::memcmp(source.bytes().data(), target.bytes().data(), bytes) == 0;
-  }
-  PacketPair pair;
-  Buffer source;
-  Buffer target;
+struct Fixture : TransferFixture<PacketPair> {
+  explicit Fixture(std::size_t bytes, const QpAttributes& attributes = sim::usual_attributes())
+      : TransferFixture(bytes, attributes) {}
 };
 
 struct Shape {
@@ -60,15 +46,6 @@ class Transfer : public testing::TestWithParam<Shape> {
   Transfer() : fixture_(GetParam().bytes + 64, with_mtu(GetParam().mtu)) {}
   Fixture fixture_;
 };
-
-void expect_success(const std::vector<model::Completion>& wcs, std::size_t i, std::uint64_t wr_id,
-                    WcOpcode opcode, std::size_t bytes) {
-  ASSERT_LT(i, wcs.size());
-  EXPECT_EQ(wcs[i].wr_id, wr_id);
-  EXPECT_EQ(wcs[i].status, WcStatus::kSuccess);
-  EXPECT_EQ(wcs[i].opcode, opcode);
-  EXPECT_EQ(wcs[i].byte_len, bytes);
-}
 
 TEST_P(Transfer, Send) {
   auto& [pair, source, target] = fixture_;
