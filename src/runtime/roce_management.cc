@@ -65,6 +65,7 @@ struct ServiceHold {
   ServiceHold& operator=(const ServiceHold&) = delete;
   ~ServiceHold() {
     if (watch != 0) state.progress().remove(watch);
+    if (acceptor) acceptor->close();
     state.end_service(name);
   }
 };

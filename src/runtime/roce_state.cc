@@ -156,8 +156,20 @@ void RoceState::receive(bool v6) { inlet(v6)->drain(); }
 
 // --- Connections of other processes ---
 
+std::optional<io::LocalConnection> LocalAcceptor::accept() {
+  std::lock_guard lock(mutex_);
+  if (!listener_) return std::nullopt;
+  auto connection = listener_.accept();
+  return connection ? std::optional(std::move(*connection)) : std::nullopt;
+}
+
+void LocalAcceptor::close() {
+  std::lock_guard lock(mutex_);
+  listener_.close();
+}
+
 void LocalAcceptor::on_ready(std::uint32_t) {
-  while (auto connection = listener_.accept()) {
+  while (auto connection = accept()) {
     const auto inlet = std::make_shared<LocalInlet>(state_, std::move(*connection));
     [[maybe_unused]] const Status status = inlet->begin();
   }

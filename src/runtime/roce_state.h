@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -144,9 +145,14 @@ class LocalAcceptor final : public Pollable, public std::enable_shared_from_this
   [[nodiscard]] int fd() const { return listener_.fd(); }
   void on_ready(std::uint32_t events) override;
   void on_deadline() override {}
+  /// The name is free when this returns, whoever still serves the last connection.
+  void close();
 
  private:
+  std::optional<io::LocalConnection> accept();
+
   RoceState& state_;
+  std::mutex mutex_;  // the listener
   io::LocalListener listener_;
 };
 

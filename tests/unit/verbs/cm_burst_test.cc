@@ -146,11 +146,17 @@ TEST_F(CmBurstTest, NoConnectionOfManyIsLost) {
   const std::size_t before = open_descriptors();
   run_burst(burst_size());
   EXPECT_TRUE(closes_down_to(before));
-  const std::size_t memory = bytes_in_use();  // pools keep what they had at most
-  run_burst(burst_size());
-  EXPECT_TRUE(closes_down_to(before));
-  constexpr std::size_t kSlack = 64 * 1024;  // a leaked connection costs more than 64 bytes
-  EXPECT_LE(bytes_in_use(), memory + kSlack);
+  // A leaked connection costs more than 64 bytes, in every burst. What pools, and the allocator for
+  // each thread, have at most is still a little more now and then.
+  constexpr std::size_t kSlack = 64 * 1024;
+  bool grew = true;
+  for (int bursts = 0; grew && bursts < 4; ++bursts) {
+    const std::size_t memory = bytes_in_use();
+    run_burst(burst_size());
+    EXPECT_TRUE(closes_down_to(before));
+    grew = bytes_in_use() > memory + kSlack;
+  }
+  EXPECT_FALSE(grew);
 }
 
 TEST_F(CmBurstTest, BacklogBoundsWhatIsUnfetched) {

@@ -213,6 +213,23 @@ TEST_F(CmIbTest, PortsAreOnes) {
   drop(second);
 }
 
+// Who looks whether a port at an address is in the way of a wildcard connects to its name, and
+// another thread takes that in.
+TEST_F(CmIbTest, APortIsFreeAsSoonAsItsIdIsGone) {
+  for (int i = 0; i < 300; ++i) {
+    rdma_cm_id* first = new_id(server_);
+    rdma_cm_id* second = new_id(server_);
+    auto local = address("127.0.0.1");
+    ASSERT_TRUE(bind_addr(first, raw(local)));
+    auto same = address("127.0.0.1", ntohs(get_src_port(first)));
+    auto wildcard = address("0.0.0.0", ntohs(get_src_port(first)));
+    EXPECT_EQ(code_of(bind_addr(second, raw(wildcard))), EADDRNOTAVAIL);
+    drop(first);
+    ASSERT_EQ(code_of(bind_addr(second, raw(same))), 0) << i;
+    drop(second);
+  }
+}
+
 TEST_F(CmIbTest, AWildcardListenerTakesBothKinds) {
   start_listening("0.0.0.0");
   EXPECT_EQ(listener_->verbs, nullptr);
