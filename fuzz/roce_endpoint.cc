@@ -69,7 +69,7 @@ class Subject {
     if (parsed) {
       endpoint_.on_packet(*parsed, origin(), now_);
     } else {
-      endpoint_.on_unreadable(parsed.error(), now_);
+      endpoint_.on_unreadable(parsed.error(), origin(), now_);
     }
   }
   /// A packet that is well made as far as its opcode lets it be.

@@ -164,7 +164,7 @@ void PacketQueuePair::on_packets(std::span<const Bytes> packets,
 void PacketQueuePair::take_packet(Bytes packet, const rocev2::PacketOrigin& origin) {
   const auto parsed = wire::parse_roce_packet(packet);
   if (parsed) return endpoint_.on_packet(*parsed, origin, now_);
-  endpoint_.on_unreadable(parsed.error(), now_);
+  endpoint_.on_unreadable(parsed.error(), origin, now_);
 }
 
 void PacketQueuePair::on_writable() { drive(kWritable | kTransmit); }

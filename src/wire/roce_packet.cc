@@ -155,8 +155,11 @@ std::optional<RoceFault> read_packet(RocePacket& packet, Bytes bytes) {
 RoceParseError error_of(RoceFault fault, Bytes bytes) {
   const auto bth = load<Bth>(bytes);
   if (!bth) return {};
-  return {fault, bth->opcode.get(), Qpn{Bth::DestinationQpn::get(*bth)},
-          Psn{Bth::PacketNumber::get(*bth)}};
+  return {.fault = fault,
+          .opcode = bth->opcode.get(),
+          .pkey = Pkey{bth->pkey.get()},
+          .destination = Qpn{Bth::DestinationQpn::get(*bth)},
+          .psn = Psn{Bth::PacketNumber::get(*bth)}};
 }
 
 }  // namespace

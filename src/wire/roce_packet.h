@@ -114,6 +114,7 @@ enum class RoceFault : std::uint8_t {
 struct RoceParseError {
   RoceFault fault = RoceFault::kTruncated;
   std::uint8_t opcode = 0;
+  Pkey pkey{};
   Qpn destination;
   Psn psn;
 };

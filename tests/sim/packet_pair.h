@@ -117,7 +117,7 @@ class PacketSide {
     if (packet) {
       endpoint.on_packet(*packet, origin, now);
     } else {
-      endpoint.on_unreadable(packet.error(), now);
+      endpoint.on_unreadable(packet.error(), origin, now);
     }
     drain();
   }

@@ -17,8 +17,8 @@ void Endpoint::modify(const QpAttributes& attributes, model::QpAttrMask mask, Ti
 void Endpoint::on_packet(const wire::RocePacket& packet, const PacketOrigin& origin, Time now) {
   impl_->on_packet(packet, origin, now);
 }
-void Endpoint::on_unreadable(const wire::RoceParseError& error, Time) {
-  impl_->on_unreadable(error);
+void Endpoint::on_unreadable(const wire::RoceParseError& error, const PacketOrigin& origin, Time) {
+  impl_->on_unreadable(error, origin);
 }
 void Endpoint::on_deadline(Time now) { impl_->on_deadline(now); }
 void Endpoint::fail(Time) { impl_->fail(); }

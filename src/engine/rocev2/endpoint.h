@@ -63,7 +63,7 @@ class Endpoint {
   /// acknowledgement then speaks for all of them.
   void on_packet(const wire::RocePacket& packet, const PacketOrigin& origin, Time now);
   /// The same for one that cannot be read.
-  void on_unreadable(const wire::RoceParseError& error, Time now);
+  void on_unreadable(const wire::RoceParseError& error, const PacketOrigin& origin, Time now);
   void on_deadline(Time now);
   /// Moves the queue pair to ERR, as modify() would: its program wants it, or it has lost its CQ.
   void fail(Time now);

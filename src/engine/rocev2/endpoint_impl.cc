@@ -175,14 +175,19 @@ bool EndpointImpl::may_receive() const {
 bool EndpointImpl::may_send() const { return state() == QpState::kRts || state() == QpState::kSqd; }
 
 /// A connected queue pair listens to its peer alone.
+/// Of our partition and, where there is one, from our peer.
+bool EndpointImpl::is_admitted(Pkey pkey, const PacketOrigin& origin) const {
+  if (((pkey.value() ^ shared_.attributes.pkey.value()) & kPartitionMask) != 0) return false;
+  if (!is_connected(shared_.config.type)) return true;
+  return origin.source == shared_.attributes.address.destination &&
+         origin.destination == shared_.attributes.address.source;
+}
+
 bool EndpointImpl::is_for_us(const RocePacket& packet, const PacketOrigin& origin) const {
   if (!may_receive()) return false;
   const bool notification = packet.info->operation == Operation::kCongestionNotification;
   if (packet.info->service != shared_.service && !notification) return false;
-  if (((packet.pkey.value() ^ shared_.attributes.pkey.value()) & kPartitionMask) != 0) return false;
-  if (!is_connected(shared_.config.type)) return true;
-  return origin.source == shared_.attributes.address.destination &&
-         origin.destination == shared_.attributes.address.source;
+  return is_admitted(packet.pkey, origin);
 }
 
 void EndpointImpl::on_packet(const RocePacket& packet, const PacketOrigin& origin, Time now) {
@@ -221,10 +226,11 @@ void EndpointImpl::communication_established() {
   if (state() == QpState::kRtr) first_event_ = QpEvent::kCommunicationEstablished;
 }
 
-void EndpointImpl::on_unreadable(const wire::RoceParseError& error) {
+void EndpointImpl::on_unreadable(const wire::RoceParseError& error, const PacketOrigin& origin) {
   constexpr unsigned kServiceShift = 5;
   const bool ours = error.fault == wire::RoceFault::kOpcode && may_receive() && rc_responder_ &&
-                    error.opcode >> kServiceShift == static_cast<unsigned>(shared_.service);
+                    error.opcode >> kServiceShift == static_cast<unsigned>(shared_.service) &&
+                    is_admitted(error.pkey, origin);
   ++shared_.stats.packets_received;
   if (!ours) {
     ++shared_.stats.dropped;

@@ -29,7 +29,7 @@ class EndpointImpl {
 
   void modify(const QpAttributes& attributes, model::QpAttrMask mask, Time now);
   void on_packet(const wire::RocePacket& packet, const PacketOrigin& origin, Time now);
-  void on_unreadable(const wire::RoceParseError& error);
+  void on_unreadable(const wire::RoceParseError& error, const PacketOrigin& origin);
   void on_deadline(Time now);
   void fail();
   void on_unsent(const OutPacket& packet);
@@ -64,6 +64,7 @@ class EndpointImpl {
 
   [[nodiscard]] bool may_receive() const;
   [[nodiscard]] bool may_send() const;
+  [[nodiscard]] bool is_admitted(Pkey pkey, const PacketOrigin& origin) const;
   [[nodiscard]] bool is_for_us(const wire::RocePacket& packet, const PacketOrigin& origin) const;
   void note_congestion(const wire::RocePacket& packet, const PacketOrigin& origin, Time now);
   void on_request(const wire::RocePacket& packet, const PacketOrigin& origin);

@@ -434,6 +434,18 @@ TEST_P(Wrongs, AreRefusedWithTheirCode) {
   EXPECT_TRUE(r.answer().acknowledgement.is_nak(*expected.nak));
 }
 
+/// The next packet, with an opcode of RC that does not exist.
+PacketBytes unknown_opcode() {
+  wire::Bth bth;
+  bth.opcode = 0x1f;
+  bth.pkey = 0xffff;
+  wire::Bth::DestinationQpn::set(bth, 1);
+  wire::Bth::PacketNumber::set(bth, 10);
+  PacketBytes bytes(sizeof bth);
+  std::memcpy(bytes.data(), &bth, sizeof bth);
+  return bytes;
+}
+
 const Wrong kWrongs[] = {
     {"MiddleWithoutFirst", Violation::kOpcodeSequence,
      [](Responder& r) { give_wrong(r, PacketCode::kSendMiddle, kMtu); }},
@@ -529,17 +541,21 @@ const Wrong kWrongs[] = {
     {"AtomicWrite", Violation::kUnsupported,
      [](Responder& r) { give_wrong(r, PacketCode::kAtomicWrite, 8); }},
     {"UnknownOpcode", Violation::kUnknownOpcode,
-     [](Responder& r) {
-       r.side.endpoint.on_unreadable({.fault = wire::RoceFault::kOpcode,
-                                      .opcode = 0x1f,
-                                      .destination = Qpn{1},
-                                      .psn = Psn{10}},
-                                     r.now);
-       r.side.drain();
-     }},
+     [](Responder& r) { r.side.receive(unknown_opcode(), kPeer, r.now); }},
 };
 INSTANTIATE_TEST_SUITE_P(All, Wrongs, testing::ValuesIn(kWrongs),
                          [](const auto& wrong) { return wrong.param.name; });
+
+TEST(RcResponder, TakesNoUnknownOpcodeFromOthers) {
+  Responder r;
+  r.side.receive(unknown_opcode(), 9, r.now);  // another host
+  PacketBytes other_partition = unknown_opcode();
+  other_partition[3] = std::byte{0x12};
+  r.side.receive(other_partition, kPeer, r.now);
+  EXPECT_TRUE(r.answers().empty());
+  EXPECT_EQ(r.side.endpoint.state(), model::QpState::kRts);
+  EXPECT_EQ(r.side.endpoint.stats().dropped, 2u);
+}
 
 TEST(RcResponder, RightsOfTheQueuePair) {
   for (const auto code :
