@@ -59,7 +59,10 @@ void Exchange::fail(const std::string& what) {
 
 std::string Exchange::run() {
   const std::size_t steps = random_.between(10, 600);
-  for (std::size_t i = 0; i < steps && !failed(); ++i) step();
+  for (std::size_t i = 0; i < steps && !failed(); ++i) {
+    step();
+    look_at_memory();
+  }
   if (!failed()) disturb();
   if (!failed()) settle();
   if (!failed()) check_end();
@@ -295,7 +298,18 @@ void Exchange::check_rest(Program& one, Program& peer) {
 
 void Exchange::check_memory(Program& one) {
   if (!one.sink.idle() || !one.source.idle()) fail("a region is still pinned");
-  for (std::size_t at = 0; at < scale_.sink_bytes; ++at) {
+  check_memory(one, 0, scale_.sink_bytes);
+}
+
+void Exchange::look_at_memory() {
+  constexpr std::size_t kPart = 512;
+  const std::size_t begin = random_.below(scale_.sink_bytes);
+  if (!payload_is_safe()) return;
+  check_memory(program(random_.below(2)), begin, std::min(begin + kPart, scale_.sink_bytes));
+}
+
+void Exchange::check_memory(Program& one, std::size_t begin, std::size_t end) {
+  for (std::size_t at = begin; at < end; ++at) {
     if (!one.busy[at] && one.sink.bytes()[at] != one.image[at]) {
       return fail("memory changed where it must not, at " + std::to_string(at));
     }

@@ -84,6 +84,7 @@ class Exchange {
   /// Runs on without new sends until nothing moves.
   virtual void settle() = 0;
   virtual void check_end() = 0;
+  [[nodiscard]] virtual Program& program(std::size_t i) = 0;
   /// What the endpoints say of themselves, for a failure's text.
   [[nodiscard]] virtual std::string endpoints() const = 0;
   /// Whether a send may end like this, once disturbed.
@@ -98,6 +99,8 @@ class Exchange {
   /// What is left is complete, too, as nobody was to be told of it.
   void check_rest(Program& one, Program& peer);
   void check_memory(Program& one);
+  /// A part of some program's memory, at every step: all of it at the end.
+  void look_at_memory();
   void check_counter(Program& one);
   void fail(const std::string& what);
   [[nodiscard]] bool failed() const { return !failure_.empty(); }
@@ -109,6 +112,7 @@ class Exchange {
   bool disturbed_ = false;
 
  private:
+  void check_memory(Program& one, std::size_t begin, std::size_t end);
   [[nodiscard]] bool has_room(const Program& one, std::size_t bytes) const;
   [[nodiscard]] std::vector<model::Sge> pieces(std::uint64_t base, std::uint32_t length, Stag key);
   void choose_memory(Program& one, Program& peer, SendRecord& record);

@@ -234,6 +234,7 @@ void IwarpWorld::settle() {
       take_all(one, other);
       take_all(other, one);
     }
+    look_at_memory();
     // A stream that is stuck for want of receives does not move although it is not quiet.
     static constexpr int kPatience = 20000;
     if (++rounds_ > kPatience) return fail("the run does not end");

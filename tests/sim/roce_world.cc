@@ -212,6 +212,7 @@ void RoceWorld::settle() {
     }
     pass_time();
     take_all();
+    look_at_memory();
     if (++rounds_ > kPatience) return fail("the run does not end");
   } while (!over() && !failed());
 }

@@ -48,6 +48,7 @@ class RoceWorld : public Exchange {
   void disturb() override;
   void settle() override;
   void check_end() override;
+  [[nodiscard]] Program& program(std::size_t i) override { return players_[i]->program; }
   [[nodiscard]] std::string endpoints() const override;
   [[nodiscard]] bool may_fail_with(model::WcStatus status) const override;
 
