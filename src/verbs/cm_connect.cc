@@ -17,7 +17,7 @@ Status start_disconnecting(Id& id) {
   switch (id.state) {
     case IdState::kConnected:
     case IdState::kAccepted:
-      if (id.datagram()) return fail(EINVAL);
+      if (id.datagram()) break;
       id.state = IdState::kDisconnecting;
       kind_of(id).disconnect(id);
       return {};
@@ -25,8 +25,10 @@ Status start_disconnecting(Id& id) {
       kind_of(id).abandon(id);
       report_disconnected(id);
       return {};
-    case IdState::kDisconnecting:
     case IdState::kDisconnected:
+      kind_of(id).hang_up(id);
+      return {};
+    case IdState::kDisconnecting:
       return {};
     case IdState::kIdle:
     case IdState::kBound:
@@ -39,7 +41,8 @@ Status start_disconnecting(Id& id) {
     case IdState::kDestroying:
       return fail(EINVAL);
   }
-  return fail(EINVAL);
+  kind_of(id).hang_up(id);
+  return {};
 }
 
 }  // namespace
@@ -123,6 +126,7 @@ Status disconnect(rdma_cm_id* handle) {
     Id* id = find_id(handle);
     if (id == nullptr) return fail(EINVAL);
     if (auto started = start_disconnecting(*id); !started) return started;
+    if (id->datagram()) return {};  // no event follows
     // A synchronous program that has already seen the event would wait for ever.
     const bool told = id->state == IdState::kDisconnected &&
                       (id->channel == nullptr || id->channel->queue.empty());

@@ -83,6 +83,7 @@ class IbConnections final : public ConnectionKind {
   Status accept(Id& id, const rdma_conn_param* param) const override;
   Status reject(Id& id, Bytes private_data, bool by_ece) const override;
   void disconnect(Id& id) const override;
+  void hang_up(Id& id) const override;
   void abandon(Id& id) const override;
   Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const override;
   void note_traffic(Id& id) const override;
@@ -195,7 +196,13 @@ Status IbConnections::accept(Id& id, const rdma_conn_param* param) const {
     answer.rnr_retry_count = param->rnr_retry_count;
     answer.flow_control = param->flow_control != 0;
   }
-  if (answer.private_data.size() > wire::kRepPrivateBytes) return fail(EINVAL);
+  if (answer.private_data.size() > wire::kRepPrivateBytes) {
+    // As with the kernel, whose answer this becomes: the peer need not wait for another.
+    [[maybe_unused]] const auto refused = reject(id, {}, false);
+    id.state = IdState::kClosed;
+    note_handover();
+    return fail(EINVAL);
+  }
   const Depths depths = accept_depths(id, *wished);
   id.ib.responder_resources = depths.responder_resources;
   id.ib.initiator_depth = depths.initiator_depth;
@@ -241,6 +248,12 @@ Status IbConnections::reject(Id& id, Bytes private_data, bool by_ece) const {
 void IbConnections::disconnect(Id& id) const {
   flush_queue_pair(id);
   if (!manager().disconnect(id.ib.id)) report_disconnected(id);
+}
+
+void IbConnections::hang_up(Id& id) const {
+  flush_queue_pair(id);
+  if (!id.datagram()) [[maybe_unused]]
+    const auto answered = manager().disconnect(id.ib.id);
 }
 
 void IbConnections::abandon(Id& id) const {
@@ -316,9 +329,8 @@ void on_failed(Id& id, rdma_cm_event_type event, const EventDetails& details) {
 
 void on_disconnected(Id& id) {
   switch (id.state) {
-    case IdState::kConnected:
+    case IdState::kConnected:  // the program hangs up when it has done with what is under way
     case IdState::kDisconnecting:
-      flush_queue_pair(id);
       return report_disconnected(id);
     case IdState::kConnecting:
     case IdState::kAnswered:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "verbs/api.h"
 #include "verbs/cm_api.h"
@@ -14,8 +15,7 @@ namespace airdma::cm {
 namespace {
 
 constexpr std::uint32_t kMulticastQpn = 0xffffff;
-/// As the kernel's: datagrams to a group stay on their link unless the program says otherwise.
-constexpr std::uint8_t kHopLimit = 1;
+constexpr std::uint8_t kHopLimit = 64;  // as the kernel's
 
 ibv_gid gid_of(const io::Address& group) {
   const auto bytes = group.unmapped().gid();
@@ -42,10 +42,13 @@ Status check(const Id* id, const io::Address& address) {
   if (id->device->transport != verbs::Transport::kRoce) return fail(ENOSYS);
   const bool bound = id->state == IdState::kBound || id->state == IdState::kAddressResolved ||
                      id->state == IdState::kRouteResolved;
-  if (!bound || !id->datagram() || address.is_any()) return fail(EINVAL);
-  const bool joined =
-      std::ranges::any_of(id->groups, [&](const Group& one) { return same(one, address); });
-  return joined ? fail(EADDRINUSE) : Status{};
+  return bound && id->datagram() && !address.is_any() ? Status{} : fail(EINVAL);
+}
+
+/// An id may join a group again; its queue pair is attached once.
+bool attached(const Id& id, const io::Address& address) {
+  return std::ranges::any_of(
+      id.groups, [&](const Group& one) { return same(one, address) && one.attached == id.pub.qp; });
 }
 
 Status start_joining(Id& id, const io::Address& address, bool attach, void* context) {
@@ -54,7 +57,7 @@ Status start_joining(Id& id, const io::Address& address, bool attach, void* cont
   if (!path) return std::unexpected(path.error());
   EventDetails details{.qp_num = kMulticastQpn, .qkey = kDefaultQkey, .path = *path};
   details.context = context;
-  if (attach && id.pub.qp != nullptr) {
+  if (attach && id.pub.qp != nullptr && !attached(id, address)) {
     if (auto attached = verbs::attach_mcast(id.pub.qp, &group.gid, 0); !attached) {
       details.status = -attached.error().code;
       report(id, RDMA_CM_EVENT_MULTICAST_ERROR, details);
@@ -118,8 +121,17 @@ Status leave_multicast(rdma_cm_id* handle, sockaddr* addr) {
   const auto found =
       std::ranges::find_if(id->groups, [&](const Group& one) { return same(one, *address); });
   if (found == id->groups.end()) return fail(EADDRNOTAVAIL);
-  detach(*found);
+  ibv_qp* attached = std::exchange(found->attached, nullptr);
+  Group left = *found;
   id->groups.erase(found);
+  const auto other =
+      std::ranges::find_if(id->groups, [&](const Group& one) { return same(one, *address); });
+  if (other != id->groups.end() && other->attached == nullptr) {
+    other->attached = attached;  // it has joined more than once
+  } else {
+    left.attached = attached;
+    detach(left);
+  }
   return {};
 }
 

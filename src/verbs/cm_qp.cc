@@ -201,7 +201,7 @@ Status create_qp_ex(rdma_cm_id* handle, ibv_qp_init_attr_ex* attr) {
   std::lock_guard lock(control().mutex);
   Id* id = find_id(handle);
   if (id == nullptr || id->pub.verbs == nullptr || id->pub.qp != nullptr) return fail(EINVAL);
-  if (id->datagram() && attr->qp_type != IBV_QPT_UD) return fail(EINVAL);
+  if (id->datagram() != (attr->qp_type == IBV_QPT_UD)) return fail(EINVAL);
   ibv_qp_init_attr_ex granted = copy_of(*attr);
   const bool names_pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 && attr->pd != nullptr;
   granted.pd = names_pd ? attr->pd : id->pub.pd;

@@ -205,6 +205,8 @@ class ConnectionKind {
   virtual Status reject(Id& id, Bytes private_data, bool by_ece) const = 0;
   /// In kDisconnecting: the event may come in here or later.
   virtual void disconnect(Id& id) const = 0;
+  /// In kDisconnected, because of the peer: the program has done with the connection.
+  virtual void hang_up(Id&) const {}
   /// Ends whatever there is. No event follows.
   virtual void abandon(Id& id) const = 0;
   virtual Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const = 0;

@@ -193,7 +193,7 @@ class CmWorld {
       case EventKind::kDisconnected:
         if (seen.ended || (!seen.active && !seen.accepted)) wrong("disconnected out of turn");
         seen.ended = true;
-        return;
+        return use(host, event.id);  // its program answers, some time
       case EventKind::kTimewaitOver:
         if (!seen.ended) wrong("time is over before the end");
         seen.over = true;

@@ -182,6 +182,9 @@ bool Connection::disconnect(Bytes private_data, std::uint64_t transaction_id, Ti
     case State::kEstablished:
       send_dreq(private_data, transaction_id, now);
       return true;
+    case State::kDreqReceived:
+      answer_dreq(private_data, now);
+      return true;
     case State::kRepSent:
       // A peer that waits for the REP would not understand a DREQ.
       send_rej(CmAnswered::kOther, CmRejectReason::kConsumer, {}, {});
@@ -224,6 +227,8 @@ void Connection::release(std::uint64_t transaction_id, Time now) {
       return end();
     case State::kEstablished:
       return send_dreq({}, transaction_id, now);
+    case State::kDreqReceived:
+      return answer_dreq({}, now);
     case State::kDreqSent:
     case State::kTimewait:
     case State::kOver:
@@ -273,6 +278,7 @@ void Connection::on(const wire::CmRep& rep, const wire::CmMad& mad) {
     case State::kReqReceived:
     case State::kRepSent:
     case State::kDreqSent:
+    case State::kDreqReceived:
     case State::kTimewait:
     case State::kOver:
       return;
@@ -305,6 +311,7 @@ void Connection::on(const wire::CmRej& rej, const wire::CmMad& mad, Time now) {
     case State::kDreqSent:
       report(EventKind::kDisconnected);
       return wait_out(now);
+    case State::kDreqReceived:
     case State::kTimewait:
     case State::kOver:
       return;
@@ -313,24 +320,28 @@ void Connection::on(const wire::CmRej& rej, const wire::CmMad& mad, Time now) {
 
 void Connection::on(const wire::CmDreq& dreq, const wire::CmMad& mad, Time now) {
   if (dreq.remote_qpn != qpn_) return;
+  dreq_id_ = mad.transaction_id;
   switch (state_) {
     case State::kRepSent:
       traffic_seen();  // the RTU got lost
       break;
     case State::kRepReceived:
     case State::kEstablished:
-    case State::kDreqSent:
       break;
+    case State::kDreqSent:  // both at once
+      answer_dreq({}, now);
+      return report(EventKind::kDisconnected);
     case State::kTimewait:
-      return send_once(wire::CmDrep{id_, remote_id_, {}}, mad.transaction_id);
+      return send_once(wire::CmDrep{id_, remote_id_, {}}, dreq_id_);
     case State::kReqSent:
     case State::kReqReceived:
+    case State::kDreqReceived:
     case State::kOver:
       return;
   }
-  send_once(wire::CmDrep{id_, remote_id_, {}}, mad.transaction_id);
+  resend_.stop();
+  state_ = State::kDreqReceived;
   report(EventKind::kDisconnected);
-  wait_out(now);
 }
 
 void Connection::on(const wire::CmDrep&, Time now) {
@@ -350,6 +361,7 @@ void Connection::on_duplicate_request() {
     case State::kRepReceived:
     case State::kEstablished:
     case State::kDreqSent:
+    case State::kDreqReceived:
     case State::kTimewait:
     case State::kOver:
       return;
@@ -370,6 +382,7 @@ void Connection::on_peer_restarted() {
     case State::kDreqSent:
       report(EventKind::kDisconnected);
       return end();
+    case State::kDreqReceived:
     case State::kTimewait:
       return end();
     case State::kOver:
@@ -392,6 +405,7 @@ void Connection::on_refused(Time now) {
     case State::kRepReceived:
     case State::kReqReceived:
     case State::kEstablished:
+    case State::kDreqReceived:
     case State::kTimewait:
     case State::kOver:
       return;
@@ -429,6 +443,7 @@ void Connection::give_up(Time now) {
     case State::kRepReceived:
     case State::kReqReceived:
     case State::kEstablished:
+    case State::kDreqReceived:
     case State::kTimewait:
     case State::kOver:
       return;
@@ -491,6 +506,11 @@ void Connection::report(EventKind kind, const wire::CmMad& mad) {
   if (released_) return;
   Event event{.kind = kind, .id = id_, .path = path_, .listener = listener_};
   if (wire::emit_cm(event.mad, mad)) outbox_.report(event);
+}
+
+void Connection::answer_dreq(Bytes private_data, Time now) {
+  send_once(wire::CmDrep{id_, remote_id_, private_data}, dreq_id_);
+  wait_out(now);
 }
 
 void Connection::wait_out(Time now) {

@@ -34,15 +34,17 @@ class Outbox {
 //      | ready(): RTU                            | (RTU, traffic, DREQ: kEstablished)
 //      `-----------------> kEstablished <--------'
 //                           |          |
-//        disconnect(): DREQ |          | (DREQ or REJ: kDisconnected, DREP)
+//        disconnect(): DREQ |          | (DREQ: kDisconnected)
 //                           |          |
-//                       kDreqSent      |
+//                       kDreqSent   kDreqReceived
 //                           |          |
-//   (DREP, DREQ, silence:   |          |
+//   (DREP, DREQ, silence:   |          | disconnect(): DREP
 //    kDisconnected)         `----> kTimewait --(time: kTimewaitOver)--> kOver
 //
-// A REJ ends an established connection as a DREQ does. release() ends any state by itself, with the
-// message that the peer has to hear of, and reports nothing more.
+// A DREQ is answered when the program has done with the connection: until then its queue pair
+// works, and the peer's name stays taken. A REJ ends an established connection at once. release()
+// ends any state by itself, with the message that the peer has to hear of, and reports nothing
+// more.
 class Connection {
  public:
   enum class State : std::uint8_t {
@@ -52,6 +54,7 @@ class Connection {
     kRepSent,
     kEstablished,
     kDreqSent,
+    kDreqReceived,
     kTimewait,
     kOver,
   };
@@ -122,6 +125,7 @@ class Connection {
   void report(EventKind kind, const wire::CmMad& mad);
   bool try_later(wire::CmRejectReason reason, Time now);
   void give_up(Time now);
+  void answer_dreq(Bytes private_data, Time now);
   void wait_out(Time now);
   void end();
 
@@ -131,6 +135,7 @@ class Connection {
   CommunicationId remote_id_{};
   CommunicationId mra_id_{};          // what the peer calls a request that it has not answered
   std::uint64_t transaction_id_ = 0;  // of the REQ
+  std::uint64_t dreq_id_ = 0;         // transaction of the peer's DREQ
   model::AddressVector path_;
   std::uint64_t ca_guid_ = 0;
   std::uint64_t remote_ca_guid_ = 0;

@@ -87,6 +87,7 @@ TEST(IbCm, OpensAndClosesAConnection) {
     server->take(EventKind::kEstablished);
     EXPECT_TRUE(cm.disconnect(request.id));
     client->take(EventKind::kDisconnected);
+    EXPECT_TRUE(cm.disconnect(active));
     server->take(EventKind::kDisconnected);
     client->take(EventKind::kTimewaitOver);
     cm.release(active);

@@ -141,9 +141,11 @@ TEST_F(CmIbTest, ConnectsAndDisconnects) {
     ASSERT_TRUE(disconnect(client_));
     EXPECT_EQ(client_->qp->state, IBV_QPS_ERR);
     EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
-    EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
-    EXPECT_EQ(passive_->qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(attributes(passive_->qp).qp_state, IBV_QPS_RTS);  // until its program has done
+    EXPECT_FALSE(client_channel_.readable());
     EXPECT_TRUE(disconnect(passive_));
+    EXPECT_EQ(passive_->qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
     EXPECT_TRUE(disconnect(client_));
     EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
     EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
@@ -167,6 +169,12 @@ TEST_F(CmIbTest, BoundsPrivateData) {
   const std::string answer_data(kReplyBytes + 1, 'y');
   auto answer = param(answer_data);
   EXPECT_EQ(code_of(accept(passive_, &answer)), EINVAL);
+  // Which is an answer: the kernel's RDMA CM refuses for the program.
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(code_of(accept(passive_, nullptr)), EINVAL);
+  drop(std::exchange(passive_, nullptr));
+  drop(std::exchange(client_, nullptr));
+  request();
   answer.private_data_len = kReplyBytes;
   ASSERT_TRUE(accept(passive_, &answer));
   EXPECT_EQ(client_channel_.next().private_data, answer_data.substr(1));
@@ -378,7 +386,16 @@ TEST_F(CmIbTest, ADatagramServiceIsLookedUp) {
     EXPECT_TRUE(verbs::destroy_ah(*handle));
   }
   ASSERT_TRUE(ack_cm_event(event));
-  EXPECT_EQ(code_of(disconnect(client_)), EINVAL);
+  EXPECT_EQ(code_of(disconnect(client_)), 0);
+  EXPECT_EQ(client_->qp->state, IBV_QPS_ERR);
+  EXPECT_FALSE(client_channel_.readable());
+}
+
+TEST_F(CmIbTest, ConnectionsHaveNoDatagrams) {
+  start_listening();
+  client_ = new_client(client_channel_);
+  destroy_qp(client_);
+  EXPECT_EQ(code_of(give_datagram_qp(client_)), EINVAL);
 }
 
 TEST_F(CmIbTest, ARefusedLookupIsUnreachable) {
@@ -417,7 +434,11 @@ TEST_F(CmIbTest, JoinsAndLeavesGroups) {
     EXPECT_TRUE(verbs::destroy_ah(*handle));
   }
   ASSERT_TRUE(ack_cm_event(event));
-  EXPECT_EQ(code_of(join_multicast(client_, raw(group), nullptr)), EADDRINUSE);
+  // Twice is fine, and wants to be left twice.
+  EXPECT_EQ(code_of(join_multicast(client_, raw(group), nullptr)), 0);
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_MULTICAST_JOIN);
+  EXPECT_EQ(code_of(leave_multicast(client_, raw(group))), 0);
+  EXPECT_EQ(code_of(verbs::destroy_qp(client_->qp)), EBUSY);  // it is still attached
   EXPECT_EQ(code_of(leave_multicast(client_, raw(group))), 0);
   EXPECT_EQ(code_of(leave_multicast(client_, raw(group))), EADDRNOTAVAIL);
 }

@@ -38,6 +38,9 @@ TEST(IbConnection, OpensAndCloses) {
   EXPECT_TRUE(hosts.a.manager.disconnect(hosts.active, {}, hosts.now));
   hosts.settle();
   hosts.b.take(EventKind::kDisconnected);
+  EXPECT_TRUE(hosts.a.quiet());
+  EXPECT_TRUE(hosts.b.manager.disconnect(hosts.passive, {}, hosts.now));
+  hosts.settle();
   hosts.a.take(EventKind::kDisconnected);
   EXPECT_EQ(hosts.log, (Log{"REQ", "REP", "RTU", "DREQ", "DREP"}));
   hosts.pass(seconds(10));
@@ -379,7 +382,6 @@ TEST(IbConnection, LearnsFromADisconnectThatItWasUp) {
   hosts.settle();
   hosts.b.take(EventKind::kEstablished);
   hosts.b.take(EventKind::kDisconnected);
-  hosts.a.take(EventKind::kDisconnected);
 }
 
 TEST(IbConnection, RepeatsALostDisconnect) {
@@ -389,7 +391,25 @@ TEST(IbConnection, RepeatsALostDisconnect) {
   hosts.lose(hosts.b);
   hosts.pass(milliseconds(50));
   hosts.a.take(EventKind::kDisconnected);
+  EXPECT_TRUE(hosts.a.manager.disconnect(hosts.active, {}, hosts.now));
+  hosts.settle();
   hosts.b.take(EventKind::kDisconnected);
+}
+
+// Its program may have work under way; the peer asks again, and does not wait for ever.
+TEST(IbConnection, ADisconnectWaitsForTheProgram) {
+  Hosts hosts;
+  hosts.establish();
+  EXPECT_TRUE(hosts.a.manager.disconnect(hosts.active, {}, hosts.now));
+  hosts.pass(seconds(4));
+  hosts.b.take(EventKind::kDisconnected);
+  EXPECT_TRUE(hosts.a.quiet() && hosts.b.quiet());
+  EXPECT_EQ(hosts.state(hosts.b, hosts.passive), State::kDreqReceived);
+  hosts.pass(seconds(5));
+  hosts.a.take(EventKind::kDisconnected);
+  EXPECT_TRUE(hosts.b.manager.disconnect(hosts.passive, {}, hosts.now));
+  EXPECT_EQ(hosts.state(hosts.b, hosts.passive), State::kTimewait);
+  EXPECT_FALSE(hosts.b.manager.disconnect(hosts.passive, {}, hosts.now));
 }
 
 TEST(IbConnection, AnswersARepeatedDisconnect) {
@@ -397,10 +417,11 @@ TEST(IbConnection, AnswersARepeatedDisconnect) {
   hosts.establish();
   EXPECT_TRUE(hosts.a.manager.disconnect(hosts.active, {}, hosts.now));
   hosts.deliver(hosts.a, hosts.b);
+  hosts.b.take(EventKind::kDisconnected);
+  EXPECT_TRUE(hosts.b.manager.disconnect(hosts.passive, {}, hosts.now));
   hosts.lose(hosts.b);
   hosts.pass(milliseconds(50));
   hosts.a.take(EventKind::kDisconnected);
-  hosts.b.take(EventKind::kDisconnected);
   EXPECT_TRUE(hosts.b.quiet());
 }
 
@@ -466,6 +487,10 @@ TEST(IbConnection, ReleaseTellsThePeerInEveryState) {
     hosts.log.clear();
     Hosts* all = &hosts;
     (passive ? all->b : all->a).manager.release(passive ? all->passive : all->active, all->now);
+    hosts.settle();
+    // The other end, if it still has a connection.
+    (passive ? all->a : all->b)
+        .manager.disconnect(passive ? all->active : all->passive, {}, all->now);
     hosts.settle();
     hosts.pass(seconds(20));
     EXPECT_EQ(hosts.a.manager.size() + hosts.b.manager.size(), 0u);

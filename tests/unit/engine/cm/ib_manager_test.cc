@@ -172,8 +172,10 @@ TEST(IbManager, AQueuePairInTimewaitMayBeUsedAgain) {
   hosts.establish();
   EXPECT_TRUE(hosts.a.manager.disconnect(hosts.active, {}, hosts.now));
   hosts.settle();
-  hosts.a.take(EventKind::kDisconnected);
   hosts.b.take(EventKind::kDisconnected);
+  EXPECT_TRUE(hosts.b.manager.disconnect(hosts.passive, {}, hosts.now));
+  hosts.settle();
+  hosts.a.take(EventKind::kDisconnected);
   hosts.establish();
   EXPECT_EQ(hosts.state(hosts.b, hosts.passive), State::kEstablished);
 }
@@ -203,6 +205,7 @@ TEST(IbManager, AManagerMayTalkToItself) {
   EXPECT_TRUE(self.disconnect(passive, {}, hosts.now));
   hosts.deliver(hosts.b, hosts.b);
   EXPECT_EQ(hosts.b.take(EventKind::kDisconnected).id, *active);
+  EXPECT_TRUE(self.disconnect(*active, {}, hosts.now));
   hosts.deliver(hosts.b, hosts.b);
   EXPECT_EQ(hosts.b.take(EventKind::kDisconnected).id, passive);
 }
