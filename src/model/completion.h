@@ -44,6 +44,13 @@ enum class WcOpcode : std::uint8_t {
 inline constexpr std::uint32_t kWcWithGrh = 1u << 0;
 inline constexpr std::uint32_t kWcWithImmediate = 1u << 1;
 inline constexpr std::uint32_t kWcWithInvalidate = 1u << 3;
+// And above them the service level that ibv_wc has, shifted. Of a datagram over Ethernet it says
+// what the packet's header is (annex A17, 17.4.5.1; the values are those that network cards give):
+// programs look there to know how to read the first 40 bytes.
+inline constexpr std::uint32_t kWcFlags = 0xffffff;
+inline constexpr unsigned kWcServiceLevelShift = 24;
+inline constexpr std::uint32_t kWcUdpOverIpv4 = 0xau << kWcServiceLevelShift;
+inline constexpr std::uint32_t kWcUdpOverIpv6 = 0x9u << kWcServiceLevelShift;
 
 /// One completion queue entry.
 struct Completion {
@@ -54,7 +61,7 @@ struct Completion {
   bool solicited = false;  // the sender asked for a solicited event, or the status is an error
   std::uint32_t byte_len = 0;
   std::uint32_t immediate = 0;  // immediate data in network order, or the invalidated key
-  std::uint32_t flags = 0;      // kWc*
+  std::uint32_t flags = 0;      // kWc*, with the service level
   std::uint32_t vendor_error = 0;
   Qpn qpn{};
   Qpn source_qpn{};  // of a datagram

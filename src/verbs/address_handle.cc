@@ -139,7 +139,7 @@ Status init_ah_from_wc(ibv_context* handle, uint8_t port_num, ibv_wc* wc, ibv_gr
   attr->grh.traffic_class = header->traffic_class;
   attr->is_global = 1;
   attr->dlid = wc->slid;
-  attr->sl = wc->sl;
+  attr->sl = 0;  // the completion's tells IPv4 from IPv6
   attr->src_path_bits = wc->dlid_path_bits;
   attr->port_num = port_num;
   return {};

@@ -50,10 +50,10 @@ inline void convert(const model::Completion& from, ibv_wc& to) {
   to.imm_data = from.immediate;  // or the invalidated key: one union
   to.qp_num = from.qpn.value();
   to.src_qp = from.source_qpn.value();
-  to.wc_flags = from.flags;
+  to.wc_flags = from.flags & model::kWcFlags;
   to.pkey_index = 0;
   to.slid = 0;
-  to.sl = 0;
+  to.sl = static_cast<std::uint8_t>(from.flags >> model::kWcServiceLevelShift);
   to.dlid_path_bits = 0;
 }
 

@@ -70,7 +70,12 @@ uint32_t read_byte_len(ibv_cq_ex* cq) noexcept { return current_of(cq).current.b
 __be32 read_imm_data(ibv_cq_ex* cq) noexcept { return current_of(cq).current.immediate; }
 uint32_t read_qp_num(ibv_cq_ex* cq) noexcept { return current_of(cq).current.qpn.value(); }
 uint32_t read_src_qp(ibv_cq_ex* cq) noexcept { return current_of(cq).current.source_qpn.value(); }
-unsigned read_wc_flags(ibv_cq_ex* cq) noexcept { return current_of(cq).current.flags; }
+unsigned read_wc_flags(ibv_cq_ex* cq) noexcept {
+  return current_of(cq).current.flags & model::kWcFlags;
+}
+uint8_t read_sl(ibv_cq_ex* cq) noexcept {
+  return static_cast<uint8_t>(current_of(cq).current.flags >> model::kWcServiceLevelShift);
+}
 uint64_t read_completion_ts(ibv_cq_ex* cq) noexcept {
   return current_of(cq).current_time.device_ns;
 }
@@ -99,7 +104,7 @@ void fill_functions(ibv_cq_ex& cq) {
   cq.read_src_qp = read_src_qp;
   cq.read_wc_flags = read_wc_flags;
   cq.read_slid = read_zero<uint32_t>;
-  cq.read_sl = read_zero<uint8_t>;
+  cq.read_sl = read_sl;
   cq.read_dlid_path_bits = read_zero<uint8_t>;
   cq.read_completion_ts = read_completion_ts;
   cq.read_cvlan = read_zero<uint16_t>;

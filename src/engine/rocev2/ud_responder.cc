@@ -104,13 +104,15 @@ void UdResponder::on_datagram(const wire::RocePacket& packet, const PacketOrigin
     return;
   }
   const bool immediate = packet.info->has(wire::kHasImmDt);
+  const std::uint32_t network =
+      origin.source.is_v4() ? model::kWcUdpOverIpv4 : model::kWcUdpOverIpv6;
   shared_.log.add({.wr_id = wqe.wr_id,
                    .opcode = model::WcOpcode::kReceive,
                    .receive = true,
                    .solicited = packet.solicited,
                    .byte_len = static_cast<std::uint32_t>(kGrhBytes + bytes),
                    .immediate = packet.immediate,
-                   .flags = model::kWcWithGrh | (immediate ? model::kWcWithImmediate : 0),
+                   .flags = network | model::kWcWithGrh | (immediate ? model::kWcWithImmediate : 0),
                    .source_qpn = packet.source});
   queue_.retire();
   scatter_.release();

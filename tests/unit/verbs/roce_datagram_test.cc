@@ -45,6 +45,7 @@ TEST_F(RoceDatagramTest, ArriveBehindAHeaderAndNameTheirSender) {
   EXPECT_EQ(got.status, IBV_WC_SUCCESS);
   EXPECT_EQ(got.byte_len, kGrh + 100);
   EXPECT_EQ(got.wc_flags, unsigned{IBV_WC_GRH});
+  EXPECT_EQ(got.sl, 0xa);  // UDP over IPv4
   EXPECT_EQ(got.src_qp, a_.qp->qp_num);
   EXPECT_TRUE(same(100, kGrh));
   EXPECT_EQ(b_.memory[20], 0x45);  // the IPv4 header in the header's last 20 bytes

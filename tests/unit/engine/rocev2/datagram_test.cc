@@ -72,7 +72,7 @@ TEST(Datagram, ArrivesBehindItsRouteHeader) {
   ASSERT_EQ(p.pair.b.completions.size(), 1u);
   const model::Completion& wc = p.pair.b.completions[0];
   EXPECT_EQ(wc.byte_len, 40u + 33u);
-  EXPECT_EQ(wc.flags, model::kWcWithGrh | model::kWcWithImmediate);
+  EXPECT_EQ(wc.flags, model::kWcUdpOverIpv4 | model::kWcWithGrh | model::kWcWithImmediate);
   EXPECT_EQ(wc.immediate, 0x1234u);
   EXPECT_EQ(wc.source_qpn, Qpn{1});
   EXPECT_TRUE(wc.solicited);
