@@ -105,6 +105,14 @@ Status bind_active(Id& id, const io::Address& local, const Device& device) {
   return {};
 }
 
+/// The kernel's RDMA CM takes a loopback address for any address: the id gets no device. Programs
+/// that look for the devices there are bind a synchronous id to "localhost" and no port, and take a
+/// device that they are shown for the only one.
+/// Deviation: who names a port, or waits for events, is about to serve and gets the device at once.
+bool only_looks_around(const Id& id, const io::Address& address) {
+  return id.synchronous && address.is_loopback() && address.port() == 0;
+}
+
 struct Resolved {
   io::Address source;
   const Device* device;
@@ -176,7 +184,7 @@ Status bind(Id& id, const io::Address& address) {
       const int error = found.error().code;
       return fail(error == ENODEV ? EADDRNOTAVAIL : error);
     }
-    device = *found;
+    if (!only_looks_around(id, address)) device = *found;
   }
   if (id.pub.ps == RDMA_PS_IPOIB && !on_roce(device)) return fail(EINVAL);
   return bind_at(id, address, device);

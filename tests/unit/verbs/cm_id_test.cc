@@ -466,6 +466,19 @@ TEST_F(CmTest, DevicesAreOpenOnce) {
   free_devices(nullptr);
 }
 
+TEST_F(CmTest, AllDevicesAreTheConnectionManagers) {
+  int count = 0;
+  int all = 0;
+  auto list = get_devices(&count);
+  ASSERT_TRUE(list);
+  auto devices = verbs::get_device_list(&all);
+  ASSERT_TRUE(devices);
+  ASSERT_EQ(count, all);
+  for (int i = 0; i < all; ++i) EXPECT_EQ((*list)[i]->device, (*devices)[i]);
+  verbs::free_device_list(*devices);
+  free_devices(*list);
+}
+
 TEST_F(CmTest, ChildOwnsNothing) {
   start_listening();
   request();

@@ -39,6 +39,22 @@ TEST_F(CmSyncTest, IdWithoutChannelWaitsForItsEvents) {
   drop(id);
 }
 
+TEST_F(CmSyncTest, WhoOnlyLooksAroundOnLoopbackGetsNoDevice) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_TRUE(create_id(nullptr, &id, nullptr, RDMA_PS_TCP));
+  auto nameless = address("127.0.0.1");
+  ASSERT_TRUE(bind_addr(id, raw(nameless)));
+  EXPECT_EQ(id->verbs, nullptr);
+  const auto port = ntohs(get_src_port(id));
+  EXPECT_NE(port, 0);
+  drop(id);
+  ASSERT_TRUE(create_id(nullptr, &id, nullptr, RDMA_PS_TCP));
+  auto service = address("127.0.0.1", port);
+  ASSERT_TRUE(bind_addr(id, raw(service)));
+  EXPECT_NE(id->verbs, nullptr);
+  drop(id);
+}
+
 TEST_F(CmSyncTest, EndpointsConnect) {
   rdma_addrinfo* passive = lookup("127.0.0.1", "0", RAI_PASSIVE);
   auto attr = small_qp();
