@@ -8,7 +8,8 @@ set -eu
 build="g++ cmake ninja-build libibverbs-dev librdmacm-dev libfmt-dev libcli11-dev"
 demo="rdmacm-utils"
 test="libgtest-dev libgmock-dev libbenchmark-dev libisal-dev zlib1g-dev tshark perftest qperf ibverbs-utils
-      rdmacm-utils fio iproute2 python3 python3-pyverbs rdma-core procps strace binutils"
+      rdmacm-utils fio iproute2 python3 python3-pyverbs rdma-core procps strace binutils
+      ucx-utils libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev"
 bench="libbenchmark-dev libisal-dev libfabric-dev perftest rdmacm-utils iperf3 ucx-utils iproute2
        util-linux procps python3"
 fuzz="clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev"

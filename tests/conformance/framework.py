@@ -93,15 +93,16 @@ class Run:
         self.rounds = options.rounds
         self.seed = options.seed
 
-    def start(self, command, **variables):
-        """Starts a program over airdma."""
-        return self.programs.start([self.build / "bin" / "airdma", "run", "--", *command],
+    def start(self, command, place=None, **variables):
+        """Starts a program over airdma, in a network namespace of its own if one is named."""
+        command = [self.build / "bin" / "airdma", "run", "--", *command]
+        return self.programs.start(place.inside(command) if place else command,
                                    **{**self._variables, **variables})
 
-    def listening(self, command, port, **variables):
+    def listening(self, command, port, place=None, **variables):
         """Starts a server over airdma and returns once it listens."""
-        server = self.start(command, **variables)
-        self.programs.wait_listening(server, port)
+        server = self.start(command, place, **variables)
+        self.programs.wait_listening(server, port, place=place)
         return server
 
     def exits(self, program, status, seconds=40):
@@ -114,10 +115,12 @@ class Run:
         """Waits for exit status 0 and returns what the program printed."""
         return self.exits(program, 0, seconds)
 
-    def pair(self, server_command, client_command, port, seconds=40):
-        """Runs a client against its server; returns the two programs, both ended with 0."""
-        server = self.listening(server_command, port)
-        client = self.start(client_command)
+    def pair(self, server_command, client_command, port, seconds=40, cable=None, **variables):
+        """Runs a client against its server, from one end of a cable to the other if there is one;
+        returns the two programs, both ended with 0."""
+        far, near = (cable.far, cable.near) if cable else (None, None)
+        server = self.listening(server_command, port, far, **variables)
+        client = self.start(client_command, near, **variables)
         self.succeeds(client, seconds)
         self.succeeds(server, seconds)
         return server, client

@@ -39,23 +39,24 @@ def wait_until(condition, seconds, what):
         time.sleep(LOOK_AGAIN_S)
 
 
-def rdma_cm_ports():
-    """Ports of this network namespace that RoCEv2 services of rdma_cm have (docs/decisions/0010).
-    Without those of RDMA_PS_TCP (0106) at all addresses, which listen over TCP as well, and last.
+def rdma_cm_ports(process="self"):
+    """Ports of a process's network namespace that RoCEv2 services of rdma_cm have
+    (docs/decisions/0010). Without those of RDMA_PS_TCP (0106) at all addresses, which listen over
+    TCP as well, and last.
     """
     try:
-        table = pathlib.Path("/proc/net/unix").read_text()
+        table = pathlib.Path(f"/proc/{process}/net/unix").read_text()
     except FileNotFoundError:
         return set()
     services = re.findall(r" @airdma/cm/([0-9a-f]+)/(\d+)/(\w+)", table)
     return {int(port) for space, port, address in services if (space, address) != ("0106", "any")}
 
 
-def listening_ports():
-    """Ports of this network namespace that somebody serves: TCP's in state LISTEN (0A), IPv4 and
-    IPv6, and rdma_cm's."""
-    ports = rdma_cm_ports()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+def listening_ports(process="self"):
+    """Ports of a process's network namespace that somebody serves: TCP's in state LISTEN (0A), IPv4
+    and IPv6, and rdma_cm's."""
+    ports = rdma_cm_ports(process)
+    for table in (f"/proc/{process}/net/tcp", f"/proc/{process}/net/tcp6"):
         try:
             lines = pathlib.Path(table).read_text().splitlines()[1:]
         except FileNotFoundError:  # a kernel without IPv6
@@ -182,9 +183,9 @@ class Programs:
         """A deadline, longer where everything is slower."""
         return seconds * self.time_factor
 
-    def wait_listening(self, program, port, seconds=20):
+    def wait_listening(self, program, port, seconds=20, place=None):
         def listens():
-            if port in listening_ports():
+            if port in listening_ports(place.pid if place else "self"):
                 return True
             if program.status() is not None:
                 raise Failure(f"ended before it listened on port {port}: {program}")

@@ -2,7 +2,7 @@
 """perftest without -R: it exchanges numbers over TCP and sets its queue pairs up by hand, of every
 type that RoCEv2 has."""
 from cases_perftest import SIZES, judge
-from framework import absent, case
+from framework import Failure, absent, case
 from support.processes import free_port
 
 # Program without its ending, types of queue pairs.
@@ -38,6 +38,31 @@ def register(name, program, kind, options, sizes, iterations):
           sanitized=name == "one_size" and f"{program} {kind}" in SANITIZED)
     def measured(run):
         play(run, program, kind, options, sizes, iterations)
+
+
+# The same with -R, of the types that perftest.py has not: perftest knows no UC there.
+MANAGED = [
+    ("ib_send_bw", "UD", ["-s", 1024], [1024], 200),
+    ("ib_send_lat", "UD", ["-s", 1024], [1024], 100),
+    ("ib_send_bw", "XRC", ["-s", 4096], [4096], 200),
+]
+
+
+@case("perftest_roce.managed", needs=["ib_send_bw", "ib_send_lat"])
+def managed(run):
+    for program, kind, options, sizes, iterations in MANAGED:
+        play(run, program, kind, ["-R", *options], sizes, iterations)
+
+
+@case("perftest_roce.dynamic", needs=["ib_send_bw"])
+def dynamic(run):
+    """DC is another maker's: refused in words, by both sides alike."""
+    port = free_port()
+    command = ["ib_send_bw", "-d", "roce_lo", "-x", 0, "-c", "DC", "-p", port]
+    server = run.listening(command, port)
+    for program in (run.start([*command, "127.0.0.1"]), server):
+        if program.wait(run.programs.seconds(20)) not in range(1, 128):
+            raise Failure(f"ended with {program.status()}: {program}")
 
 
 for operation, kinds in TYPES.items():
