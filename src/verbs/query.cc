@@ -83,7 +83,7 @@ void fill(ibv_device_attr& attr, const Device& device) {
   attr.max_qp_rd_atom = kMaxReads;
   attr.max_qp_init_rd_atom = kMaxReads;
   attr.max_res_rd_atom = kMaxReads * kMaxQueuePairs;
-  // They are the processor's own instructions, atomic to everything that shares the memory, which is
+  // They are the processor's own instructions, atomic to everything that shares the memory: that is
   // IBV_ATOMIC_GLOB. But no card says more than this, and programs compare with it.
   attr.atomic_cap = IBV_ATOMIC_HCA;
   attr.max_srq = kMaxSharedQueues;

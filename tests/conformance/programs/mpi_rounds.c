@@ -18,7 +18,8 @@ static void fill(unsigned char* buffer, int bytes, int round) {
   for (int i = 0; i < bytes; ++i) buffer[i] = pattern(rank, round, i);
 }
 
-static void compare(const unsigned char* buffer, int bytes, int from, int round, const char* where) {
+static void compare(const unsigned char* buffer, int bytes, int from, int round,
+                    const char* where) {
   for (int i = 0; i < bytes; ++i) {
     if (buffer[i] == pattern(from, round, i)) continue;
     fprintf(stderr, "rank %d, %s, round %d: byte %d of %d from rank %d is wrong\n", rank, where,
