@@ -111,7 +111,6 @@ void EndpointImpl::move_to(QpState state, bool notify) {
 void EndpointImpl::begin_to_receive() {
   if (rc_responder_) rc_responder_->start();
   if (uc_responder_) uc_responder_->start();
-  if (ud_responder_) ud_responder_->start();
 }
 
 void EndpointImpl::begin_to_send() {
@@ -136,6 +135,7 @@ void EndpointImpl::reset() {
   if (unreliable_) unreliable_->reset();
   if (rc_responder_) rc_responder_->silence();
   if (sink_) sink_->reset();
+  if (uc_responder_) uc_responder_->reset();
   if (ud_responder_) ud_responder_->reset();
   send_queue_.reset();
   receive_queue_.reset();
@@ -174,8 +174,7 @@ bool EndpointImpl::may_receive() const {
 
 bool EndpointImpl::may_send() const { return state() == QpState::kRts || state() == QpState::kSqd; }
 
-/// A connected queue pair listens to its peer alone.
-/// Of our partition and, where there is one, from our peer.
+/// A queue pair listens to its partition alone and, when it is connected, to its peer.
 bool EndpointImpl::is_admitted(Pkey pkey, const PacketOrigin& origin) const {
   if (((pkey.value() ^ shared_.attributes.pkey.value()) & kPartitionMask) != 0) return false;
   if (!is_connected(shared_.config.type)) return true;

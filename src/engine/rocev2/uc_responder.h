@@ -18,10 +18,8 @@ class UcResponder {
   UcResponder(Shared& shared, MessageSink& sink) : shared_(shared), sink_(sink) {}
 
   /// The attributes of INIT -> RTR are set.
-  void start() {
-    expected_ = first_sequence(shared_.attributes.rq_psn);
-    failure_.reset();
-  }
+  void start() { expected_ = first_sequence(shared_.attributes.rq_psn); }
+  void reset() { failure_.reset(); }
   void on_request(const wire::RocePacket& packet);
   /// Set once: the queue pair must go to ERR with it.
   [[nodiscard]] std::optional<Violation> failure() const { return failure_; }

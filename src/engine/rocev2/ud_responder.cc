@@ -132,6 +132,7 @@ void UdResponder::flush(WcStatus first) {
 
 void UdResponder::reset() {
   queue_.reset();
+  failure_.reset();
   release();
 }
 

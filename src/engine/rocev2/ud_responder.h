@@ -27,7 +27,6 @@ class UdResponder {
  public:
   UdResponder(Shared& shared, model::ReceiveQueue& queue);
 
-  void start() { failure_.reset(); }
   void on_datagram(const wire::RocePacket& packet, const PacketOrigin& origin);
   /// Set once: the queue pair must go to ERR with it.
   [[nodiscard]] std::optional<Violation> failure() const { return failure_; }

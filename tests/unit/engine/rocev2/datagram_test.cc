@@ -192,6 +192,30 @@ TEST(Datagram, ReceiveTooSmall) {
   }
 }
 
+// Between RESET and RTR the endpoint is asked for what it has to send, as at all times.
+TEST(Unreliable, BeginsAnewAfterAMessageThatWasTooLong) {
+  for (const QpType type : {QpType::kUc, QpType::kUd}) {
+    Pair p(type);
+    p.pair.b.post_receive(1, {Pair::piece(47)});
+    p.pair.a.post(p.datagram(48));
+    p.pair.run();
+    ASSERT_EQ(p.pair.b.endpoint.state(), QpState::kError);
+    p.pair.b.move_to(QpState::kReset, {}, 0, p.pair.now);
+    p.pair.b.completions.clear();
+    QpAttributes attributes = sim::usual_attributes();
+    attributes.rq_psn = p.pair.a.endpoint.attributes().sq_psn;
+    p.pair.b.move_to(QpState::kInit, attributes, ~model::QpAttrMask{0}, p.pair.now);
+    EXPECT_TRUE(p.pair.b.transmit(p.pair.now).empty());
+    ASSERT_EQ(p.pair.b.endpoint.state(), QpState::kInit);
+    p.pair.b.connect(attributes, 1, p.pair.now);
+    p.pair.b.post_receive(2, {Pair::piece(100)});
+    p.pair.a.post(p.datagram(8));
+    p.pair.run();
+    ASSERT_EQ(p.pair.b.completions.size(), 1u);
+    EXPECT_EQ(p.pair.b.completions[0].status, WcStatus::kSuccess);
+  }
+}
+
 TEST(Datagram, OneBatchHasOneAddress) {
   Pair p(QpType::kUd);
   for (int i = 0; i < 6; ++i) {
