@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 
-from support.processes import Skip
+from support.processes import Skip, wait_until
 
 
 class Place:
@@ -55,6 +55,10 @@ class Cable:
             place.run("ip", "address", "add", f"10.99.8.{last}/24", "dev", name)
             place.run("ip", "address", "add", f"fd99::{last}/64", "dev", name, "nodad")
             place.run("ip", "link", "set", name, "up")
+        # The kernel may take a second to notice the carrier, and a port without one is not active.
+        for place, name in ((self.near, "v0"), (self.far, "v1")):
+            wait_until(lambda there=place, link=name: "state UP" in
+                       there.run("ip", "link", "show", link), 20, f"{name} to be up")
 
     def __enter__(self):
         return self

@@ -8,7 +8,8 @@ from support.network import Cable
 
 CONTROL_PORT = 47592
 # What fi_pingpong measures by default, as far as it fits a message: 64 bytes to 1 MiB.
-SIZES = {"msg": ["64", "256", "1k", "4k", "64k", "1m"], "dgram": ["64", "256", "1k"]}
+SIZES = {"msg": ["64", "256", "1k", "4k", "64k", "1m"], "rdm": ["64", "256", "1k", "4k", "64k", "1m"],
+         "dgram": ["64", "256", "1k"]}
 
 
 @case("libfabric.info", needs=["fi_info"])
@@ -34,3 +35,8 @@ for one in SIZES:
     @case(f"libfabric.pingpong.{one}", needs=["fi_pingpong"], sanitized=True)
     def pingpong_of(run, kind=one):
         pingpong(run, kind)
+
+
+@case("libfabric.pingpong.tagged", needs=["fi_pingpong"])
+def tagged(run):
+    pingpong(run, "rdm", "-m", "tagged")
