@@ -70,6 +70,14 @@ class LocalPeer final : public Pollable, public std::enable_shared_from_this<Loc
         block_(block),
         connection_(std::move(connection)) {}
 
+  ~LocalPeer() {
+    if (const auto peers = peers_.lock()) {
+      peers->waiting_.fetch_sub(waiting_.size(), std::memory_order_relaxed);
+    }
+  }
+  LocalPeer(const LocalPeer&) = delete;
+  LocalPeer& operator=(const LocalPeer&) = delete;
+
   Status watch() {
     const auto id = progress_.add_control(connection_.fd(), shared_from_this(), EPOLLRDHUP);
     if (!id) return std::unexpected(id.error());
@@ -80,34 +88,68 @@ class LocalPeer final : public Pollable, public std::enable_shared_from_this<Loc
   }
   Status send(std::span<iovec> pieces) { return connection_.send(pieces); }
 
+  /// Threads that poll try again by themselves (LocalPeers::retry), which costs no switch of
+  /// threads for each time that the way is full. The kernel is asked when nobody polls, or after a
+  /// while.
   void call_when_writable(std::weak_ptr<PacketSink> sink) {
     std::lock_guard lock(lock_);
     waiting_.push_back(std::move(sink));
-    // Level-triggered: if there is room already it is told at once.
-    progress_.watch(watch_, EPOLLRDHUP | EPOLLOUT);
+    if (const auto peers = peers_.lock()) peers->waiting_.fetch_add(1, std::memory_order_relaxed);
+    if (watched_) return;
+    if (!progress_.delegated()) return watch_for_room();
+    if (std::exchange(timed_, true)) return;
+    progress_.set_deadline(watch_, Progress::now() + kTrustInPollers);
   }
-
-  void on_ready(std::uint32_t events) override {
+  /// Who waits may try now.
+  void call_waiting() {
     std::vector<std::weak_ptr<PacketSink>> batch;
-    const bool end = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     {
       std::lock_guard lock(lock_);
       batch.swap(waiting_);
-      if (end) {
-        ended_ = true;
-        progress_.remove(watch_);
-      } else {
-        progress_.watch(watch_, EPOLLRDHUP);
-      }
     }
-    if (const auto peers = peers_.lock(); peers && end) peers->forget(block_, this);
+    if (batch.empty()) return;
+    if (const auto peers = peers_.lock()) {
+      peers->waiting_.fetch_sub(batch.size(), std::memory_order_relaxed);
+    }
     for (const auto& weak : batch) {
       if (const auto sink = weak.lock()) sink->on_writable();
     }
   }
-  void on_deadline() override {}
+  [[nodiscard]] bool has_waiting() {
+    std::lock_guard lock(lock_);
+    return !waiting_.empty();
+  }
+
+  void on_ready(std::uint32_t events) override {
+    const bool end = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    {
+      std::lock_guard lock(lock_);
+      if (end) {
+        ended_ = true;
+        progress_.remove(watch_);
+      } else {
+        watched_ = false;
+        progress_.watch(watch_, EPOLLRDHUP);
+      }
+    }
+    if (const auto peers = peers_.lock(); peers && end) peers->forget(block_, this);
+    call_waiting();
+  }
+  void on_deadline() override {
+    std::lock_guard lock(lock_);
+    timed_ = false;
+    if (!watched_ && !waiting_.empty()) watch_for_room();
+  }
 
  private:
+  static constexpr Duration kTrustInPollers = std::chrono::milliseconds(1);
+
+  /// With the lock. Level-triggered: if there is room already it is told at once.
+  void watch_for_room() {
+    watched_ = true;
+    progress_.watch(watch_, EPOLLRDHUP | EPOLLOUT);
+  }
+
   const std::weak_ptr<LocalPeers> peers_;
   Progress& progress_;
   const std::uint32_t block_;
@@ -115,6 +157,8 @@ class LocalPeer final : public Pollable, public std::enable_shared_from_this<Loc
   SpinLock lock_;  // all below
   WatchId watch_ = 0;
   bool ended_ = false;
+  bool watched_ = false;  // for room
+  bool timed_ = false;    // on_deadline() will be called
   std::vector<std::weak_ptr<PacketSink>> waiting_;
 };
 
@@ -167,7 +211,9 @@ Result<SendOutcome> LocalPeers::send(const rocev2::PacketOrigin& origin, std::ui
     const int error = status.error().code;
     if (error == EAGAIN) return SendOutcome{SendStatus::kBusy, done};
     if (error == EFAULT && count == 1) return SendOutcome{SendStatus::kUnreadable, done};
-    if (error == EFAULT) {
+    if (error == EMSGSIZE && count > 1) {
+      most = count / 2;  // this system's send buffers are small
+    } else if (error == EFAULT) {
       most = 1;  // which one it is is seen by sending them singly
     } else if (error == EPIPE || error == ECONNRESET || error == ECONNREFUSED) {
       forget(block, peer->get());  // who has the numbers now, if anybody does, is another
@@ -184,6 +230,18 @@ void LocalPeers::call_when_writable(std::uint32_t block, std::weak_ptr<PacketSin
   progress_.defer([weak = std::move(sink)] {
     if (const auto waiting = weak.lock()) waiting->on_writable();
   });
+}
+
+void LocalPeers::retry_waiting() {
+  std::array<std::shared_ptr<LocalPeer>, 8> some;
+  std::size_t count = 0;
+  {
+    std::lock_guard lock(lock_);
+    for (const auto& [block, peer] : peers_) {
+      if (count < some.size() && peer->has_waiting()) some[count++] = peer;
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) some[i]->call_waiting();
 }
 
 Status LocalPeers::send_once(std::string_view name, const rocev2::PacketOrigin& origin,

@@ -5,6 +5,8 @@
 // stopped, fills its own connection and nothing else.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -36,6 +38,10 @@ class LocalPeers : public std::enable_shared_from_this<LocalPeers> {
                            std::span<const Frame> frames, bool strayed = false);
   /// Calls at once (on the progress thread) when there is no such way.
   void call_when_writable(std::uint32_t block, std::weak_ptr<PacketSink> sink);
+  /// For threads that poll: lets those try again that wait for room.
+  void retry() {
+    if (waiting_.load(std::memory_order_relaxed) != 0) retry_waiting();
+  }
   /// Sends one frame to whoever listens at the name, by a connection of its own. Errors:
   /// ECONNREFUSED (nobody), EACCES, EAGAIN.
   static Status send_once(std::string_view name, const rocev2::PacketOrigin& origin,
@@ -46,9 +52,11 @@ class LocalPeers : public std::enable_shared_from_this<LocalPeers> {
   std::shared_ptr<LocalPeer> find(std::uint32_t block);
   Result<std::shared_ptr<LocalPeer>> get(std::uint32_t block);
   void forget(std::uint32_t block, const LocalPeer* peer);
+  void retry_waiting();
 
   Progress& progress_;
-  std::mutex connect_mutex_;  // two threads do not connect to one peer
+  std::mutex connect_mutex_;             // two threads do not connect to one peer
+  std::atomic<std::size_t> waiting_{0};  // for room, of all peers
   SpinLock lock_;
   std::unordered_map<std::uint32_t, std::shared_ptr<LocalPeer>> peers_;
 };

@@ -22,6 +22,7 @@ rocev2::EndpointConfig endpoint_config(const QueuePairConfig& config,
   }
   wanted.xrc_receives = options.xrc_domain.get();
   wanted.datagram_bytes = options.datagram_bytes;
+  wanted.window_bytes = RocePort::get().window_bytes();
   return wanted;
 }
 
@@ -89,6 +90,7 @@ bool PacketQueuePair::modify(QpState from, const PacketAttributes& attributes,
   with_transport([&] {
     if (destroyed_ || state() != from) return;
     taken = true;
+    if (answer_.held()) transmit();
     if ((mask & model::kQpAttrState) != 0 && attributes.state == QpState::kReset) return reset();
     endpoint_.modify(attributes, mask, now_);
   });
@@ -121,6 +123,7 @@ bool PacketQueuePair::sends_draining() {
 
 void PacketQueuePair::fail() {
   with_transport([&] {
+    if (answer_.held()) transmit();
     drop_batch();
     endpoint_.fail(now_);
   });
@@ -129,6 +132,7 @@ void PacketQueuePair::fail() {
 // --- Entry points ---
 
 void PacketQueuePair::sends_posted(std::uint32_t count, std::uint64_t bytes) {
+  answer_.posted();
   if (!hold_posts(count, bytes)) drive(kTransmit);
 }
 
@@ -141,7 +145,8 @@ void PacketQueuePair::receives_posted() {
 
 // What arrives comes through the port, which the completion queue has asked already.
 void PacketQueuePair::drive_polling() {
-  if (burst_.holds() || pending_.load(std::memory_order_relaxed) != 0) drive(kTransmit);
+  const bool answer = answer_.polled(polls());
+  if (answer || burst_.holds() || pending_.load(std::memory_order_relaxed) != 0) drive(kTransmit);
 }
 
 void PacketQueuePair::on_packets(std::span<const Bytes> packets,
@@ -155,7 +160,7 @@ void PacketQueuePair::on_packets(std::span<const Bytes> packets,
         take_packet(packet, origin);
       }
     }
-    pump(pending_.exchange(0, std::memory_order_acq_rel));
+    pump(pending_.exchange(0, std::memory_order_acq_rel) | kArrived);
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (pending_.load(std::memory_order_relaxed) != 0) drive(0);
@@ -176,18 +181,37 @@ void PacketQueuePair::pump(std::uint32_t work) {
   if ((work & kFail) != 0 && state() != QpState::kReset) endpoint_.fail(now_);
   if ((work & kWritable) != 0) waiting_ = false;
   if ((work & kDeadline) != 0) on_time();
-  transmit();
+  transmit(work == kArrived);
   drain_completions();
   while (const auto event = endpoint_.poll_event()) announce(*event);
   update_state();
   update_deadline();
 }
 
-void PacketQueuePair::transmit() {
+// With the program's answer, with its next poll that finds nothing, or when the progress thread
+// says so. Not of a program that sleeps: it would take longer than that.
+bool PacketQueuePair::hold_answer() {
+  if (!answer_.arrived(polls()) || !progress_->delegated()) return false;
+  answer_.hold();
+  return flush_follows();
+}
+
+void PacketQueuePair::on_flush(bool overdue) {
+  QueuePair::on_flush(overdue);
+  if (!answer_.held()) return;
+  if (overdue) answer_.distrust();
+  drive(kTransmit);
+}
+
+void PacketQueuePair::transmit(bool arrived) {
   burst_.release();
   if (waiting_) return;
   if (batch_ && !send_batch()) return;
+  if (arrived && endpoint_.can_wait() && hold_answer()) return;
+  answer_.release();
   // Asked first: most turns find nothing to send.
+  if (!endpoint_.may_transmit()) return;
+  const BusyScope busy(*progress_);
   while (endpoint_.may_transmit()) {
     batch_ = BorrowedBatch::borrow();
     if (!batch_) return;  // later, when memory is there again: each post and each packet tries

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "engine/rocev2/endpoint.h"
+#include "runtime/answer_hold.h"
 #include "runtime/batch_pool.h"
 #include "runtime/queue_pair.h"
 #include "runtime/roce_port.h"
@@ -61,10 +62,12 @@ class PacketQueuePair final : public QueuePair, public PacketSink {
   bool receives_from_port() const override { return true; }
   void on_packets(std::span<const Bytes> packets, const rocev2::PacketOrigin& origin) override;
   void on_writable() override;
+  void on_flush(bool overdue) override;
   void on_ready(std::uint32_t) override {}
 
  private:
   static constexpr std::uint32_t kWritable = kFirstOwn;
+  static constexpr std::uint32_t kArrived = kFirstOwn * 2;
 
   PacketQueuePair(const QueuePairConfig& config, const Options& options,
                   const model::MemoryTable& memory, CompletionQueue& send_cq,
@@ -74,7 +77,8 @@ class PacketQueuePair final : public QueuePair, public PacketSink {
   Status start();
   // All below: by the thread that holds transport_lock_.
   void pump(std::uint32_t work) override;
-  void transmit();
+  void transmit(bool arrived = false);
+  [[nodiscard]] bool hold_answer();
   bool send_batch();
   void wait_for_room();
   void drop_batch();
@@ -93,6 +97,7 @@ class PacketQueuePair final : public QueuePair, public PacketSink {
   rocev2::Endpoint endpoint_;
   Progress* progress_ = nullptr;
   WatchId watch_ = 0;
+  AnswerHold answer_;
   BorrowedBatch batch_;  // what the port did not take
   std::size_t batch_sent_ = 0;
   bool waiting_ = false;  // for on_writable()

@@ -110,4 +110,16 @@ class Progress {
   ProgressState& state_;
 };
 
+/// begin_busy() to end_busy().
+class BusyScope {
+ public:
+  explicit BusyScope(Progress& progress) : progress_(progress) { progress_.begin_busy(); }
+  ~BusyScope() { progress_.end_busy(); }
+  BusyScope(const BusyScope&) = delete;
+  BusyScope& operator=(const BusyScope&) = delete;
+
+ private:
+  Progress& progress_;
+};
+
 }  // namespace airdma::runtime

@@ -53,6 +53,13 @@ bool Progress::flush_later(std::weak_ptr<Pollable> target) {
   return false;
 }
 
+namespace {
+// A process that ends by exit() has said what it had to say.
+[[gnu::destructor]] void flush_at_exit() {
+  if (ProgressState* const state = ProcessGlobal<ProgressState>::peek()) state->flush_held(false);
+}
+}  // namespace
+
 void Progress::flush_held() { ProcessGlobal<ProgressState>::get().flush_held(false); }
 
 void ProgressState::flush_held(bool overdue) {

@@ -48,6 +48,10 @@ std::uint32_t QueuePair::send_room() const {
 bool QueuePair::hold_posts(std::uint32_t count, std::uint64_t bytes) {
   if (!burst_.expects_more(polls()) || bytes > PostBurst::kLargestHeld) return false;
   if (state() != QpState::kRts || !burst_.hold(count)) return false;
+  return flush_follows();
+}
+
+bool QueuePair::flush_follows() {
   // Looked at before it is set, because mostly it is.
   if (flush_listed_.load(std::memory_order_seq_cst)) return true;
   if (flush_listed_.exchange(true, std::memory_order_seq_cst)) return true;

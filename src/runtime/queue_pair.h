@@ -115,6 +115,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// True when the requests will go out with later ones, or with the program's next empty poll, or
   /// at the latest when the progress thread calls on_flush().
   [[nodiscard]] bool hold_posts(std::uint32_t count, std::uint64_t bytes);
+  /// True when on_flush() will be called.
+  [[nodiscard]] bool flush_follows();
   [[nodiscard]] std::uint64_t polls() const { return send_cq_.polls() + receive_cq_.polls(); }
   void drive(std::uint32_t work);
   /// Runs `action` holding the transport, then does the work it and others left.

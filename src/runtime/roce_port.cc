@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -141,10 +142,23 @@ bool RocePort::is_local(const model::Gid& gid) {
   return (state_.is_opened() || state_.open()) && state_.addresses().contains(gid);
 }
 
+std::uint32_t RocePort::window_bytes() {
+  constexpr std::size_t kLeast = 64 * 1024;
+  constexpr std::size_t kMost = 1024 * 1024;
+  std::size_t room = 2 * kMost;
+  for (const bool v6 : {false, true}) {
+    if (UdpInlet* inlet = state_.inlet(v6)) {
+      room = std::min(room, inlet->socket().receive_buffer_bytes());
+    }
+  }
+  return static_cast<std::uint32_t>(std::clamp(room / 2, kLeast, kMost));
+}
+
 // --- Receiving ---
 
 bool RocePort::poll() {
   if (!state_.is_opened()) return false;
+  state_.peers().retry();
   const bool any = state_.busy().poll();
   thread_local std::uint32_t polls = 0;
   if (state_.busy().size() == 0 || ++polls % kPollsPerLook == 0) {

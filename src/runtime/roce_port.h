@@ -124,6 +124,9 @@ class RocePort {
   /// One of this host's addresses, now.
   bool is_local(const model::Gid& gid);
 
+  /// What may be on its way to a peer whose sockets are like ours: a part of their room.
+  std::uint32_t window_bytes();
+
   // Receiving.
   /// For threads that poll: receives what there is, unless another thread is at it. True when
   /// something came.

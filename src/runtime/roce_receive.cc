@@ -25,11 +25,14 @@ wire::IpAddress ip_address(const std::array<std::uint8_t, 16>& gid) {
   return std::bit_cast<wire::IpAddress>(gid);
 }
 
-/// The packet without its ICRC; nothing when it is too short or not what was sent.
-std::optional<Bytes> check(const wire::IcrcFlow& flow, Bytes datagram) {
+/// The packet without its ICRC; nothing when it is too short or not what was sent. `identification`
+/// is what it most likely has.
+std::optional<Bytes> check(const wire::IcrcFlow& flow, Bytes datagram,
+                           std::uint16_t identification) {
   if (datagram.size() < sizeof(wire::Bth) + wire::kIcrcBytes) return std::nullopt;
   const Bytes packet = datagram.first(datagram.size() - wire::kIcrcBytes);
-  const std::uint32_t computed = wire::icrc_headers(flow.start(datagram.size()), packet);
+  const std::uint32_t computed =
+      wire::icrc_headers(flow.start(datagram.size(), identification), packet);
   const std::uint32_t received = wire::load_icrc(packet.data() + packet.size());
   if (!flow.accepts(received, computed, datagram.size())) return std::nullopt;
   return packet;
@@ -64,9 +67,12 @@ class Gatherer {
 // --- Inlets ---
 
 Inlet::Received UdpInlet::receive_once() {
-  const auto arrivals = socket_.receive(inbox_, arrivals_);
+  const std::size_t most = large_ ? 1 : arrivals_.size();
+  const auto arrivals = socket_.receive(inbox_, std::span(arrivals_).first(most));
   if (arrivals.empty()) return Received::kNothing;
+  const BusyScope busy(state_.progress());
   state_.busy().note(*this);
+  large_ = arrivals.back().data.size() >= kLargeBytes;
   for (const io::UdpArrival& arrival : arrivals) state_.deliver_udp(v6_, arrival);
   return Received::kSome;
 }
@@ -80,6 +86,7 @@ Inlet::Received LocalInlet::receive_once() {
     if (error == EMSGSIZE) return Received::kSome;
     return error == EAGAIN || error == ENOMEM ? Received::kNothing : Received::kEnd;
   }
+  const BusyScope busy(state_.progress());
   state_.busy().note(*this);
   if (const auto message = LocalMessage::read(Bytes(buffer.bytes()).first(*got))) {
     const std::span packets(message->packets.data(), message->count);
@@ -113,10 +120,11 @@ void RoceState::deliver_udp(bool v6, const io::UdpArrival& arrival) {
   Gatherer gatherer([&](Qpn qpn, std::span<const Bytes> packets) {
     deliver_group(qpn, packets, origin, arrival.interface_index);
   });
-  for (Bytes rest = arrival.data; !rest.empty();) {
+  std::uint16_t number = 0;  // what was sent together most likely came together
+  for (Bytes rest = arrival.data; !rest.empty(); ++number) {
     const Bytes datagram = rest.first(std::min(rest.size(), arrival.segment_bytes));
     rest = rest.subspan(datagram.size());
-    if (const auto packet = check(flow, datagram)) {
+    if (const auto packet = check(flow, datagram, number)) {
       trace_received(origin, arrival.source_port, *packet);
       gatherer.add(*packet);
     }

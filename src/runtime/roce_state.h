@@ -168,10 +168,15 @@ class UdpInlet final : public Inlet {
   Received receive_once() override;
 
  private:
+  // Receptions as large as this are taken one at a time: each is still in the cache then when its
+  // payload is copied into place.
+  static constexpr std::size_t kLargeBytes = 16 * 1024;
+
   RoceState& state_;
   const bool v6_;
   io::UdpSocket socket_;
   io::UdpInbox inbox_;
+  bool large_ = false;  // the last one was
   std::array<io::UdpArrival, io::UdpInbox::kSlots> arrivals_;
 };
 

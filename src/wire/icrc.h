@@ -53,10 +53,10 @@ class IcrcFlow {
   [[nodiscard]] std::uint32_t start(std::size_t udp_payload_bytes,
                                     std::uint16_t identification = 0) const;
 
-  /// Whether the field of a received packet can be right: `computed` is the CRC with the
-  /// identification 0. Over IPv6 the two must be equal. Over IPv4 it is enough that some
-  /// identification, with or without "do not fragment", makes them equal: CRCs are linear, so the
-  /// difference tells which, and one random difference in 2^15 names one.
+  /// Whether the field of a received packet can be right: `computed` is the CRC with any
+  /// identification, best the most likely one. Over IPv6 the two must be equal. Over IPv4 it is
+  /// enough that some identification, with or without "do not fragment", makes them equal: CRCs are
+  /// linear, so the difference tells which, and one random difference in 2^15 names one.
   [[nodiscard]] bool accepts(std::uint32_t received, std::uint32_t computed,
                              std::size_t udp_payload_bytes) const;
 

@@ -42,6 +42,8 @@ struct EndpointConfig {
   XrcReceives* xrc_receives = nullptr;
   /// UD: bytes of the largest datagram, which is the port's active MTU.
   std::uint32_t datagram_bytes = 4096;
+  /// RC, XRC: payload on its way at most, with what it costs a socket buffer besides.
+  std::uint32_t window_bytes = 1u << 20;
 };
 
 /// What ibv_modify_qp sets and ibv_query_qp tells. The values of address handles and indices are

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/rocev2/endpoint_impl.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace airdma::rocev2 {
@@ -269,21 +270,31 @@ bool EndpointImpl::can_wait() const {
   if (notification_ || (rc_requester_ && may_send() && rc_requester_->may_transmit())) {
     return false;
   }
-  const auto entries = shared_.log.entries();
-  return !entries.empty() && entries.back().receive;
+  return std::ranges::any_of(shared_.log.entries(), &model::Completion::receive);
 }
 
 bool EndpointImpl::poll_transmit(PacketBatch& batch, Time now) {
   release();
-  if (is_connected(shared_.config.type)) batch.set_destination(shared_.attributes.address);
+  if (is_connected(shared_.config.type)) {
+    batch.set_destination(shared_.attributes.address);
+    batch.expect_payload(shared_.mtu());
+  }
   if (notification_) add_notification(batch);
-  if (rc_responder_ && may_receive()) rc_responder_->fill(batch);
+  // An acknowledgement goes behind requests: as the last and shortest packet it is part of their
+  // send on a network.
+  const bool requests_first = rc_responder_ && rc_responder_->acknowledges_only();
+  if (!requests_first) answer(batch);
   if (may_send()) {
     if (rc_requester_) rc_requester_->fill(batch, now);
     if (unreliable_) unreliable_->fill(batch);
   }
+  if (requests_first) answer(batch);
   raise_faults();
   return !batch.empty();
+}
+
+void EndpointImpl::answer(PacketBatch& batch) {
+  if (rc_responder_ && may_receive()) rc_responder_->fill(batch);
 }
 
 void EndpointImpl::add_notification(PacketBatch& batch) {

@@ -69,6 +69,7 @@ class EndpointImpl {
   void note_congestion(const wire::RocePacket& packet, const PacketOrigin& origin, Time now);
   void on_request(const wire::RocePacket& packet, const PacketOrigin& origin);
   void communication_established();
+  void answer(PacketBatch& batch);
   void add_notification(PacketBatch& batch);
   void raise_faults();
   void raise(Violation violation, bool of_receive);

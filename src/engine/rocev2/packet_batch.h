@@ -6,6 +6,7 @@
 // Bounded and allocated once: a driver keeps one for all of its queue pairs.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "base/bytes.h"
 #include "model/address_vector.h"
 #include "model/memory.h"
+#include "wire/bth.h"
 #include "wire/roce_opcode.h"
 
 namespace airdma::rocev2 {
@@ -68,13 +70,22 @@ class PacketBatch {
   void clear() {
     for (std::size_t i = 0; i < pin_count_; ++i) pins_[i] = model::Pin{};
     packet_count_ = piece_count_ = pin_count_ = storage_used_ = 0;
+    most_packets_ = kMaxPackets;
   }
 
   // For the engines.
   void set_destination(const model::AddressVector& destination) { destination_ = destination; }
+  /// The packets of a stream will have so many bytes of payload: the batch ends where whole sends
+  /// of a network do, for one of two packets costs as much as one of sixty.
+  void expect_payload(std::uint32_t bytes) {
+    constexpr std::size_t kSendBytes = 65507;  // of UDP datagrams that are sent together
+    constexpr std::size_t kAround = sizeof(wire::Bth) + 4;  // headers and ICRC
+    const std::size_t together = std::clamp<std::size_t>(kSendBytes / (bytes + kAround), 1, 64);
+    most_packets_ = kMaxPackets / together * together;
+  }
   /// Whether a packet with as many pieces, and as many copied bytes, has room.
   [[nodiscard]] bool has_room(std::size_t pieces, std::size_t copied = 0) const {
-    return packet_count_ < kMaxPackets && kMaxPieces - piece_count_ >= pieces &&
+    return packet_count_ < most_packets_ && kMaxPieces - piece_count_ >= pieces &&
            kMaxPieces - pin_count_ >= pieces && kStorageBytes - storage_used_ >= copied;
   }
   /// A new packet without headers and payload. Room for it was asked for. It is no part of the
@@ -119,6 +130,7 @@ class PacketBatch {
   std::array<std::byte, kStorageBytes> storage_;
   model::AddressVector destination_;
   std::size_t packet_count_ = 0;
+  std::size_t most_packets_ = kMaxPackets;
   std::size_t piece_count_ = 0;
   std::size_t pin_count_ = 0;
   std::size_t storage_used_ = 0;

@@ -35,7 +35,7 @@ RcRequester::RcRequester(Shared& shared, model::SendQueue& queue)
 void RcRequester::start() {
   next_ = high_ = una_ = first_sequence(shared_.attributes.sq_psn);
   position_ = begun_ = queue_.head();
-  window_.reset(shared_.mtu());
+  window_.reset(shared_.mtu(), shared_.config.window_bytes);
   slowed_until_ = 0;
   round_trip_.reset();
   retries_left_ = shared_.attributes.retry_count;

@@ -100,6 +100,7 @@ class RcRequester {
   [[nodiscard]] OutPacket& next_packet(PacketBatch& batch);
   void emit(PacketBatch& batch, OutPacket& out, const model::SendWqe& wqe, wire::RocePacket& packet,
             std::uint32_t packets);
+  void pass(std::uint32_t packets);
   void after_fill(PacketBatch& batch, bool more_follows, Time now);
 
   // rc_requester.cc

@@ -159,10 +159,15 @@ OutPacket& RcRequester::next_packet(PacketBatch& batch) {
 void RcRequester::emit(PacketBatch& batch, OutPacket& out, const SendWqe& wqe, RocePacket& packet,
                        std::uint32_t packets) {
   packet.srqn = wqe.remote_srqn;
-  if (next_ != high_) ++shared_.stats.packets_repeated;
   finish_packet(shared_, batch, out, packet);
-  ++unasked_;
   last_is_answered_ = !packet.info->may_carry_payload;
+  pass(packets);
+}
+
+/// The cursor moves on.
+void RcRequester::pass(std::uint32_t packets) {
+  if (next_ != high_) ++shared_.stats.packets_repeated;
+  ++unasked_;
   next_ += packets;
   high_ = std::max(high_, next_);
   if (next_ == flight(position_).end()) {
@@ -179,13 +184,23 @@ RcRequester::Step RcRequester::send_transfer(PacketBatch& batch, const SendWqe& 
   const bool room = wqe.inlined ? batch.has_room(1, bytes)
                                 : batch.has_room(std::max<std::size_t>(wqe.sge_count, 1));
   if (!room) return Step::kNoRoom;
+  const bool first = index == 0;
+  const bool last = index + 1 == its.packets;
+  const bool alike =
+      index > 1 && !last && follows(batch, PacketOwner::kRequester, position_, next_);
   OutPacket& out = next_packet(batch);
   gather_.seek(wqe, offset);
   if (!gather_.append(batch, out, wqe, bytes)) {
     (void)refuse(Violation::kSendBuffer);
     return Step::kNothing;
   }
-  RocePacket packet = shared_.transfer(wqe, index == 0, index + 1 == its.packets, next_);
+  if (alike) {
+    repeat_headers(shared_, batch, out);
+    last_is_answered_ = false;
+    pass(1);
+    return Step::kSent;
+  }
+  RocePacket packet = shared_.transfer(wqe, first, last, next_);
   emit(batch, out, wqe, packet, 1);
   return Step::kSent;
 }

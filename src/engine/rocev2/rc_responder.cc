@@ -264,8 +264,16 @@ void RcResponder::add_read_packet(PacketBatch& batch, Response& response, Bytes 
   const bool last = response.done + 1 == response.packets;
   OutPacket& out = batch.next();
   out.owner = PacketOwner::kResponder;
+  out.position = 0;
   out.sequence = response.sequence + response.done;
+  const bool alike = response.done > 1 && !last &&
+                     follows(batch, PacketOwner::kResponder, out.position, out.sequence);
   if (!payload.empty()) batch.add_piece(out, payload);
+  if (alike) {
+    repeat_headers(shared_, batch, out);
+    ++response.done;
+    return;
+  }
   RocePacket packet = shared_.to_peer(wire::read_response_code(first, last), out.sequence);
   packet.acknowledgement = Acknowledgement::ack(response.msn);
   finish_packet(shared_, batch, out, packet);

@@ -40,6 +40,8 @@ class RcResponder {
   [[nodiscard]] bool may_transmit() const {
     return !responses_.empty() || nak_.has_value() || ack_due_;
   }
+  /// There is no request to be answered or refused.
+  [[nodiscard]] bool acknowledges_only() const { return responses_.empty() && !nak_; }
   /// All there is to say is that a few packets have come, which may be said a little later.
   [[nodiscard]] bool can_wait() const {
     return responses_.empty() && !nak_ && ack_due_ && unanswered_ <= kMostWaiting;

@@ -14,11 +14,11 @@ namespace airdma::rocev2 {
 
 class SendWindow {
  public:
-  void reset(std::uint32_t mtu) {
+  void reset(std::uint32_t mtu, std::uint32_t most_bytes) {
     // What a packet costs a socket buffer is more than its payload.
     constexpr std::uint32_t kOverhead = 512;
     const std::uint32_t cost = mtu + kOverhead;
-    most_ = std::clamp(kMostBytes / cost, kLeast, kMostPackets);
+    most_ = std::clamp(most_bytes / cost, kLeast, kMostPackets);
     packets_ = std::min(most_, kFirstBytes / cost);
     credit_ = 0;
     last_cut_ = Time{};
@@ -47,7 +47,6 @@ class SendWindow {
   }
 
  private:
-  static constexpr std::uint32_t kMostBytes = 1u << 20;
   static constexpr std::uint32_t kFirstBytes = 1u << 18;
   // Limit: packets of any size; a socket buffer is spent on small ones too.
   static constexpr std::uint32_t kMostPackets = 1024;

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
+#include "base/be.h"
 #include "engine/rocev2/attributes.h"
 #include "engine/rocev2/endpoint.h"
 #include "engine/rocev2/packet_batch.h"
@@ -117,6 +120,27 @@ inline void finish_packet(Shared& shared, PacketBatch& batch, OutPacket& out,
   out.pad_bytes = packet.pad_bytes;
   out.header_bytes =
       static_cast<std::uint8_t>(wire::emit_roce_headers(MutableBytes{out.headers}, packet));
+  batch.commit(out);
+  ++shared.stats.packets_sent;
+  shared.stats.payload_sent += out.payload_bytes;
+}
+
+/// Whether the last packet of the batch is the one before `out` of the same sender, so that
+/// repeat_headers() may be used for two middle packets of one message or response.
+[[nodiscard]] inline bool follows(PacketBatch& batch, PacketOwner owner, std::uint64_t position,
+                                  std::uint64_t sequence) {
+  if (batch.empty()) return false;
+  const OutPacket& before = batch.last();
+  return before.owner == owner && before.position == position && before.sequence + 1 == sequence;
+}
+
+/// finish_packet() for a middle packet behind another one: only the PSN differs.
+inline void repeat_headers(Shared& shared, PacketBatch& batch, OutPacket& out) {
+  const OutPacket& before = batch.last();
+  out.headers = before.headers;
+  out.header_bytes = before.header_bytes;
+  const be32 number = psn_of(out.sequence).value();
+  std::memcpy(out.headers.data() + offsetof(wire::Bth, psn_word), &number, sizeof number);
   batch.commit(out);
   ++shared.stats.packets_sent;
   shared.stats.payload_sent += out.payload_bytes;

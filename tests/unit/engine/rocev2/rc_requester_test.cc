@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 #include "engine/rocev2/timers.h"
 #include "engine/rocev2/violation.h"
@@ -530,6 +531,17 @@ TEST(RcRequester, SlowsDownWhenToldOfCongestion) {
   EXPECT_EQ(sent.size(), window / 2);
   r.ack(sent.back());
   EXPECT_EQ(r.psns().size(), window / 2 + window / 4);  // it grows again
+}
+
+// A batch of two packets more than one send carries would cost two sends.
+TEST(RcRequester, BatchesEndWhereSendsDo) {
+  QpAttributes attributes = sim::usual_attributes();
+  attributes.path_mtu = 1024;
+  Requester r(attributes);
+  r.write(1, 64 * 1024);
+  const auto batch = std::make_unique<PacketBatch>();
+  ASSERT_TRUE(r.side.endpoint.poll_transmit(*batch, r.now));
+  EXPECT_EQ(batch->packets().size(), 62u);
 }
 
 // STYLE's example, with both sides.

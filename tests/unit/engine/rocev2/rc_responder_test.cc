@@ -140,6 +140,18 @@ TEST(RcResponder, AFewAcknowledgementsCanWaitForTheProgramsAnswer) {
   EXPECT_FALSE(r.side.endpoint.can_wait());  // something goes out anyway
 }
 
+TEST(RcResponder, AnswersComeBeforeTheAcknowledgement) {
+  Responder r;
+  RocePacket write = r.packet(PacketCode::kWriteOnly, 10, 8);
+  write.ack_request = true;
+  r.side.post({.sges = {r.piece(8)}});
+  r.give(write);
+  const auto answers = r.answers();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0].info->operation, wire::Operation::kSend);
+  expect_ack(answers[1], 10, 1);
+}
+
 TEST(RcResponder, SaysOnceThatAPacketIsMissing) {
   Responder r;
   r.give(r.packet(PacketCode::kWriteOnly, 12, 8));
