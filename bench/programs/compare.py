@@ -24,9 +24,15 @@ import time
 
 from contenders import Failed, run
 from places import loopback_congestion_control
-from rows import GROUPS, Setup
+from roce_rows import GROUPS as ROCE_GROUPS
+from rows import GROUPS as STREAM_GROUPS
+from rows import Setup
 from samples import LEAST_GOOD_ROUNDS, Sample, evaluate, probe_limit, spread
 from table import render
+
+# Those over TCP, and those over UDP: a run of all does one after the other.
+SECTIONS = {"iwarp": STREAM_GROUPS, "roce": ROCE_GROUPS}
+GROUPS = {name: make for groups in SECTIONS.values() for name, make in groups.items()}
 
 
 class Run:
@@ -108,11 +114,14 @@ def print_conditions(probes, waited_us, seconds):
 
 
 def chosen_groups(text):
+    """Lists of groups that are run together."""
     names = [name for name in text.split(",") if name]
     for name in names:
-        if name not in GROUPS:
-            sys.exit(f"compare.py: no rows '{name}': there are {','.join(GROUPS)}")
-    return names or list(GROUPS)
+        if name not in GROUPS and name not in SECTIONS:
+            sys.exit(f"compare.py: no rows '{name}': there are {','.join([*SECTIONS, *GROUPS])}")
+    if any(name in GROUPS for name in names):
+        return [[one for name in names for one in SECTIONS.get(name, [name])]]
+    return [list(groups) for name, groups in SECTIONS.items() if not names or name in names]
 
 
 def arguments():
@@ -120,21 +129,22 @@ def arguments():
     parser.add_argument("--airdma", required=True, help="the command airdma")
     parser.add_argument("--bin", required=True, help="folder of bench_tcp_peer")
     parser.add_argument("--rows", default=os.environ.get("AIRDMA_BENCH_ROWS", ""),
-                        help="groups, with commas: " + ", ".join(GROUPS))
+                        help="groups, with commas: " + ", ".join([*SECTIONS, *GROUPS]))
     parser.add_argument("--rounds", type=int,
                         default=int(os.environ.get("AIRDMA_BENCH_ROUNDS", "7")))
-    parser.add_argument("--seconds", type=float, default=270, help="no round begins after this")
+    parser.add_argument("--seconds", type=float, default=270,
+                        help="no round of a section begins after this")
     parser.add_argument("--markdown", action="store_true")
     return parser.parse_args()
 
 
-def main():
-    options = arguments()
+def run_groups(options, names):
+    """Runs and prints one table; what did not work."""
     setup = Setup(os.path.abspath(options.airdma), os.path.abspath(options.bin))
     start = time.monotonic()
     waited = cpu_waits_us()
     try:
-        bench = Run(setup, chosen_groups(options.rows), options.rounds, options.seconds)
+        bench = Run(setup, names, options.rounds, options.seconds)
         bench.all_rounds()
     finally:
         for place in setup.places:
@@ -142,9 +152,17 @@ def main():
     waited = cpu_waits_us() - waited if waited is not None else None
     print_conditions(bench.probes(), waited, time.monotonic() - start)
     print(render(bench.results(), options.markdown), flush=True)
-    for failure in bench.failures:
+    return bench.failures
+
+
+def main():
+    options = arguments()
+    failures = []
+    for names in chosen_groups(options.rows):
+        failures += run_groups(options, names)
+    for failure in failures:
         print(f"compare.py: {failure}", file=sys.stderr)
-    return 1 if bench.failures else 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -82,8 +82,16 @@ def both_ends(server, client, *, port=PORT, env=None, near=Here(), far=Here(), e
 IWARP = {"AIRDMA_CM": "iwarp"}
 
 
+def ends_of(pair):
+    """The places of both ends, and the server's address: on loopback without a pair."""
+    if pair is None:
+        return {}, "127.0.0.1"
+    return {"near": pair.near, "far": pair.far}, pair.at
+
+
 class Perftest:
-    """A program of perftest with its arguments over airdma's iWARP, for example "ib_send_lat -s 64"."""
+    """A program of perftest with its arguments over airdma, for example "ib_send_lat -s 64"; over
+    iWARP unless `env` says otherwise."""
     # Latency programs print size, count, minimum, maximum, typical, ...; bandwidth programs size,
     # count, peak, average (with --report_gbits: Gb/s), messages (Mp/s).
     TYPICAL_US, AVERAGE_GBIT, RATE_M = 4, 3, 4
@@ -97,8 +105,7 @@ class Perftest:
         self._pair = pair
 
     def __call__(self):
-        places = {"near": self._pair.near, "far": self._pair.far} if self._pair else {}
-        at = self._pair.at if self._pair else "127.0.0.1"
+        places, at = ends_of(self._pair)
         out = both_ends(self._program, self._program + [at], env=self._env, **places)
         return perftest_value(out, self._column) * self._scale
 
@@ -119,6 +126,38 @@ class TcpPeer:
 
     def __call__(self):
         return float(run(self._command)) * self._scale
+
+
+class UdpPeer:
+    """bench_udp_peer: its client's arguments, with {} for the server's address and port."""
+    PORT = 18604
+
+    def __init__(self, binary, arguments, pair=None):
+        self._binary = binary
+        self._arguments = arguments
+        self._pair = pair
+
+    def __call__(self):
+        places, at = ends_of(self._pair)
+        client = self._arguments.format(f"{at} {self.PORT}").split()
+        return float(both_ends([self._binary, "serve", str(self.PORT)], [self._binary] + client,
+                               port=self.PORT, **places))
+
+
+class FabricRdm:
+    """libfabric's udp;ofi_rxd provider on loopback; messages per second times `scale`."""
+    PORT = 18605
+
+    def __init__(self, binary, size, window, scale):
+        if not os.path.exists(binary):
+            raise Missing("bench_fabric_rdm_peer is not built (libfabric-dev)")
+        self._command = [binary, str(self.PORT), str(size), str(window)]
+        self._scale = scale
+
+    def __call__(self):
+        out = both_ends(self._command, self._command + ["127.0.0.1", "0.5"], port=self.PORT,
+                        endless=True)
+        return float(out) * self._scale
 
 
 class Ucx:

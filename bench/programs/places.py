@@ -9,6 +9,8 @@ namespaces that anybody may make.
 import os
 import socket
 import subprocess
+import sys
+import time
 
 TCP_CONGESTION = getattr(socket, "TCP_CONGESTION", 13)
 
@@ -70,10 +72,13 @@ class Namespace:
 
 
 class VethPair:
-    """Two namespaces and a pair of interfaces between them; `at` is the second one's address."""
+    """Two namespaces and a pair of interfaces between them; `at` is the second one's address.
+    `segmentation`: whether what is sent together crosses it in one piece. `loss`: the probability
+    with which each single packet is lost, either way; 0 is such a path that loses nothing."""
     at = "10.99.7.2"
 
-    def __init__(self, mtu):
+    def __init__(self, mtu, segmentation=True, loss=None):
+        self._losses = []
         self.near = Namespace()
         self.far = Namespace(beside=self.near)
         self._ip(self.near, "link", "add", "v0", "mtu", str(mtu), "type", "veth",
@@ -81,14 +86,51 @@ class VethPair:
         for place, name, address in ((self.near, "v0", "10.99.7.1"), (self.far, "v1", self.at)):
             self._ip(place, "address", "add", f"{address}/24", "dev", name)
             self._ip(place, "link", "set", name, "up")
+            if not segmentation:
+                self._command(place, "ethtool", "-K", name, "tx-udp-segmentation", "off", "tso",
+                              "off", "gso", "off", "gro", "on")
+            if loss is not None:
+                self._command(place, "ethtool", "-K", name, "gro", "on")
+                self._lose(place, name, loss)
+        self._wait_until_up()
+
+    def _wait_until_up(self):
+        """The kernel says so about a second later, and programs look at it."""
+        limit = time.monotonic() + 10
+        while time.monotonic() < limit:
+            states = [self._command(place, "ip", "-o", "link", "show", name)
+                      for place, name in ((self.near, "v0"), (self.far, "v1"))]
+            if all(" state UP " in state for state in states):
+                return
+            time.sleep(0.05)
+        raise Unavailable("a veth interface did not come up")
+
+    def _lose(self, place, name, loss):
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "loss.py")
+        started = subprocess.Popen(
+            place.inside([sys.executable, "-B", program, name, str(loss)]), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._losses.append(started)
+        if started.stdout.readline().strip() != "ready":
+            why = started.communicate()[1].strip().rpartition("\n")[2]
+            raise Unavailable(f"no loss on a veth interface (needs root): {why}")
 
     @staticmethod
-    def _ip(place, *arguments):
-        done = subprocess.run(place.inside(["ip", *arguments]), stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=30, check=False)
+    def _command(place, *arguments):
+        try:
+            done = subprocess.run(place.inside([*arguments]), stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=30, check=False)
+        except FileNotFoundError as error:
+            raise Unavailable(str(error)) from error
         if done.returncode != 0:
-            raise Unavailable(f"ip {' '.join(arguments)} (needs root): {done.stderr.strip()}")
+            raise Unavailable(f"{' '.join(arguments)} (needs root): {done.stderr.strip()}")
+        return done.stdout
+
+    def _ip(self, place, *arguments):
+        self._command(place, "ip", *arguments)
 
     def close(self):
+        for started in self._losses:
+            started.communicate()
         self.far.close()
         self.near.close()

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
-from contenders import (IWARP, Cmtime, Fabric, Failed, Iperf3, Missing, Perftest, TcpPeer, Ucx, run)
+from contenders import (Cmtime, Fabric, Failed, Iperf3, Missing, Perftest, TcpPeer, Ucx, run)
 from places import Namespace, Unavailable, VethPair, loopback_congestion_control
 from samples import Goal, Line
 
@@ -125,21 +125,22 @@ def connect(setup):
     return group
 
 
-def idle(setup):
+def idle(setup, name="idle", transport="iwarp"):
     """500 connections of a process with itself: 1,000 queue pairs."""
-    group = Group("idle", rounds=0)
+    group = Group(name, rounds=0)
+    words = "idle queue pairs" if transport == "iwarp" else "idle RoCE queue pairs"
     last = []
 
     def ticks():
         out = run([setup.airdma, "run", "--", setup.binary("bench_idle_qps"), "500", "10"],
-                  dict(os.environ, **IWARP))
+                  dict(os.environ, AIRDMA_CM=transport))
         last[:] = idle_figures(out)
         return last[0]
 
     group.add("ticks", lambda: ticks)
     group.add("wakeups", lambda: lambda: last[1])
     group.add("memory", lambda: lambda: last[2])
-    group.compare("CPU ticks in 10 s with 1000 idle queue pairs", "ticks", "", goal="= 0")
+    group.compare(f"CPU ticks in 10 s with 1000 {words}", "ticks", "", goal="= 0")
     group.compare("wake-ups in these 10 s", "wakeups", "")
     group.compare("resident memory of an idle queue pair, 64 + 64 requests", "memory", "KiB")
     return group
