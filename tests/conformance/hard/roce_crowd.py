@@ -71,8 +71,8 @@ def come_and_go(run):
     """Ten processes a side keep exchanging messages while others are started, killed and stopped."""
     dice = random.Random(run.seed)
     with Cable() as cable:
-        steady = [across(run, cable, 6000) for _ in range(5)]
-        steady += [within(run, cable, 6000) for _ in range(2)]
+        steady = [across(run, cable, 3000) for _ in range(5)]
+        steady += [within(run, cable, 3000) for _ in range(2)]
         passing = []
         for _ in range(run.rounds or 12):
             passing.append(across(run, cable, 10**7) if dice.random() < 0.6
@@ -99,7 +99,7 @@ def stopped(run):
     """All processes but one pair are stopped on both hosts: the pair's traffic goes on, a new one
     connects, and those that were stopped for less than their peers' patience go on as well."""
     with Cable() as cable:
-        crowd = [across(run, cable, 3000) for _ in range(5)]
+        crowd = [across(run, cable, 2000) for _ in range(5)]
         pair = across(run, cable, 10**7)
         for other in crowd:
             for program in other.both:
@@ -139,7 +139,7 @@ def two_users(run):
 def two_namespaces(run):
     """What is bound, steered and sent in one network namespace is not seen in another."""
     with Cable() as cable, Cable() as other:
-        pairs = [across(run, place, 3000) for place in (cable, other) for _ in range(3)]
+        pairs = [across(run, place, 1500) for place in (cable, other) for _ in range(3)]
         for pair in pairs:
             pair.succeeds()
         names = [set(line.split()[-1] for line in

@@ -13,6 +13,9 @@ namespace {
 class LimitsTest : public VerbsTest {
  protected:
   void SetUp() override {
+#ifdef __SANITIZE_THREAD__
+    GTEST_SKIP() << "one thread, and minutes of it under this sanitizer";
+#endif
     VerbsTest::SetUp();
     ASSERT_TRUE(query_device(context_, &limits_));
     std::lock_guard lock(state().control);
