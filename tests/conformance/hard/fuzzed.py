@@ -20,20 +20,24 @@ MOST_DESCRIPTORS = 200
 
 
 class Victim:
-    def __init__(self, run):
+    """`start` begins a command over airdma."""
+
+    def __init__(self, run, start, port, address="127.0.0.1"):
         self.run = run
-        self.port = free_port()
+        self.port = port
         victim = run.build / "tests" / "bin" / "hard" / "victim"
         self.input, write_end = os.pipe()
         self.commands = os.fdopen(write_end, "wb", buffering=0)
-        self.program = run.start([victim, self.port], stdin=self.input)
-        run.programs.wait_listening(self.program, self.port)
+        self.program = start([victim, port, address], stdin=self.input)
         run.programs.wait_output(self.program, "regions ")
         self.said = 0
+        self.settled = None
+
+    def regions_text(self):
+        return re.search(r"regions (.*)", self.program.output())[1]
 
     def regions(self):
-        words = re.search(r"regions (.*)", self.program.output())[1].split()
-        pairs = (word.split("=") for word in words)
+        pairs = (word.split("=") for word in self.regions_text().split())
         return {name: tuple(int(part, 16) for part in value.split(":")) for name, value in pairs}
 
     def check(self):
@@ -49,8 +53,8 @@ class Victim:
 
         wait_until(answered, self.run.programs.seconds(20), "the victim's answer")
         self.said += 1
-        if not lines[-1].startswith("intact"):
-            raise Failure(lines[-1])
+        if corrupt := [line for line in lines if line.startswith("CORRUPT")]:
+            raise Failure(corrupt[0])
         return lines[-1]
 
     def footprint(self):
@@ -58,11 +62,29 @@ class Victim:
         resident = int(re.search(r"VmRSS:\s+(\d+)", (process / "status").read_text())[1])
         return len(list((process / "fd").iterdir())), resident
 
+    def stays_small(self, done, rounds):
+        """After `done` of so many connections."""
+        descriptors, resident = self.footprint()
+        if descriptors > MOST_DESCRIPTORS:
+            raise Failure(f"{descriptors} descriptors after {done} connections")
+        # The first ones fill pools; from then on it must not grow.
+        self.settled = self.settled or (done > min(2000, rounds // 3) and resident)
+        if self.settled and resident > self.settled + (512 if self.run.sanitized else 4) * 1024:
+            raise Failure(f"{resident} kB resident after {done} connections, {self.settled} before")
+        return f"descriptors={descriptors} kB={resident}"
+
+    def end(self):
+        self.check()
+        self.commands.close()
+        os.close(self.input)
+        self.run.succeeds(self.program)
+
 
 def fuzz(run, rounds, seed):
-    victim = Victim(run)
+    victim = Victim(run, lambda *words, **more: run.start(*words, AIRDMA_CM="iwarp", **more),
+                    free_port())
+    run.programs.wait_listening(victim.program, victim.port)
     peer = HostilePeer(victim.port, victim.regions(), seed)
-    settled = None
     try:
         for number in range(rounds):
             try:
@@ -70,24 +92,13 @@ def fuzz(run, rounds, seed):
             except Wrong as wrong:
                 raise Failure(f"seed {seed}, connection {number}: {wrong}") from None
             if number % CHECK_EVERY == CHECK_EVERY - 1:
-                state = victim.check()
-                descriptors, resident = victim.footprint()
-                if descriptors > MOST_DESCRIPTORS:
-                    raise Failure(f"{descriptors} descriptors after {number + 1} connections")
-                # The first ones fill pools; from then on it must not grow.
-                settled = settled or (number >= min(2000, rounds // 3) and resident)
-                if settled and resident > settled + (512 if run.sanitized else 4) * 1024:
-                    raise Failure(f"{resident} kB resident after {number + 1} connections, "
-                                  f"{settled} before")
+                state = victim.check() + " " + victim.stays_small(number + 1, rounds)
             if number % REPORT_EVERY == REPORT_EVERY - 1:
-                print(f"{number + 1}: {state} descriptors={descriptors} kB={resident}", flush=True)
+                print(f"{number + 1}: {state}", flush=True)
     finally:
         for name, count in sorted(peer.counts.items()):
             print(f"  {count:8} {name}")
-    victim.check()
-    victim.commands.close()
-    os.close(victim.input)
-    run.succeeds(victim.program)
+    victim.end()
 
 
 @case("hard.fuzzed", sanitized=True, timeout_s=120, cm="iwarp")

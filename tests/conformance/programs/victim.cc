@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// victim PORT: a server whose memory hostile peers try to reach.
+// victim PORT [ADDRESS]: a server whose memory hostile peers try to reach.
 // Its regions lie in one arena with guard bytes around each. On "check" from standard input it
 // compares every byte that no peer may change with what it has put there, and says "intact ..." or
 // "CORRUPT ...". It first prints one line with the address and rkey of each region, so that a peer
-// can aim. Every second connection it READs 256 bytes from its peer.
+// can aim. Every second connection it READs 256 bytes from its peer; its answer to a request says
+// so in its first byte. On a device with datagrams it has a queue pair for them, too.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
@@ -30,9 +32,28 @@ constexpr std::size_t kReadBytes = 256;
 // What no peer may ever see: it fills the regions without REMOTE_READ.
 constexpr std::string_view kSecret = "SECRET!!";
 
-enum Region : unsigned { kOpen, kReadOnly, kLocal, kForeign, kGone, kSink, kInbox, kRegions };
+// Receives of datagrams are slots of `mail`: a route header and the payload.
+constexpr std::size_t kGrhBytes = 40;
+constexpr std::size_t kDatagramBytes = 200;
+constexpr std::size_t kMailSlotBytes = 512;
+constexpr unsigned kMailSlots = 8;
+constexpr std::uint32_t kQkey = 0x1badf00d;
+constexpr std::uint64_t kMailIds = 1u << 24;
+
+enum Region : unsigned {
+  kOpen,
+  kReadOnly,
+  kLocal,
+  kForeign,
+  kGone,
+  kSink,
+  kInbox,
+  kMail,
+  kRegions
+};
 constexpr const char* kNames[kRegions] = {"open", "read_only", "local", "foreign",
-                                          "gone", "sink",      "inbox"};
+                                          "gone", "sink",      "inbox", "mail"};
+static_assert(kMailSlots * kMailSlotBytes == kRegionBytes);
 
 struct Connection {
   rdma_cm_id* id = nullptr;
@@ -52,7 +73,9 @@ struct Victim {
   ibv_cq* cq = nullptr;
   rdma_event_channel* events = nullptr;
   Connection connections[kConnections];
-  unsigned long accepted = 0, received = 0, read = 0, async = 0, flushed = 0;
+  ibv_qp* datagrams = nullptr;
+  unsigned mail_slots = 0;  // that are posted
+  unsigned long accepted = 0, received = 0, read = 0, async = 0, flushed = 0, mails = 0;
 };
 
 [[noreturn]] void give_up(const char* what) {
@@ -108,11 +131,17 @@ void register_all(Victim& v) {
   v.mr[kGone] = register_region(v, kGone, v.pd, all);
   v.mr[kSink] = register_region(v, kSink, v.pd, IBV_ACCESS_LOCAL_WRITE);
   v.mr[kInbox] = register_region(v, kInbox, v.pd, IBV_ACCESS_LOCAL_WRITE);
+  v.mr[kMail] = register_region(v, kMail, v.pd, IBV_ACCESS_LOCAL_WRITE);
+}
+
+/// What peers are told.
+void introduce(Victim& v) {
   std::printf("regions");
   for (unsigned i = 0; i < kRegions; ++i) {
     std::printf(" %s=%#lx:%#x", kNames[i], reinterpret_cast<unsigned long>(v.arena + v.offset[i]),
                 v.mr[i]->rkey);
   }
+  if (v.datagrams != nullptr) std::printf(" datagrams=%#x:%#x", v.datagrams->qp_num, kQkey);
   must(ibv_dereg_mr(v.mr[kGone]), "ibv_dereg_mr");
   std::printf("\n");
 }
@@ -122,6 +151,7 @@ bool may_change(const Victim& v, std::size_t at) {
   const auto inside = [&](Region region) { return at - v.offset[region] < v.bytes[region]; };
   if (inside(kOpen)) return true;
   if (inside(kSink)) return at - v.offset[kSink] < kReadBytes;
+  if (inside(kMail)) return (at - v.offset[kMail]) % kMailSlotBytes < kGrhBytes + kDatagramBytes;
   return inside(kInbox) && (at - v.offset[kInbox]) % kSlotBytes < kReceiveBytes;
 }
 
@@ -133,19 +163,55 @@ void check(Victim& v) {
   }
   unsigned open = 0;
   for (const Connection& c : v.connections) open += c.id != nullptr;
-  std::printf("intact connections=%lu open=%u received=%lu read=%lu flushed=%lu async=%lu\n",
-              v.accepted, open, v.received, v.read, v.flushed, v.async);
+  std::printf(
+      "intact connections=%lu open=%u received=%lu read=%lu flushed=%lu async=%lu mails=%lu\n",
+      v.accepted, open, v.received, v.read, v.flushed, v.async, v.mails);
 }
 
-void post_receive(Victim& v, ibv_qp* qp, std::uint64_t slot) {
-  ibv_sge sge{reinterpret_cast<std::uint64_t>(v.arena + v.offset[kInbox] + slot * kSlotBytes),
-              kReceiveBytes, v.mr[kInbox]->lkey};
+void post(const Victim& v, ibv_qp* qp, std::uint64_t wr_id, Region region, std::size_t at,
+          std::size_t bytes) {
+  ibv_sge sge{reinterpret_cast<std::uint64_t>(v.arena + v.offset[region] + at),
+              static_cast<std::uint32_t>(bytes), v.mr[region]->lkey};
   ibv_recv_wr wr{};
-  wr.wr_id = slot;
+  wr.wr_id = wr_id;
   wr.sg_list = &sge;
   wr.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
   ibv_post_recv(qp, &wr, &bad);  // a queue pair in ERR flushes it
+}
+
+void post_receive(const Victim& v, ibv_qp* qp, std::uint64_t slot) {
+  post(v, qp, slot, kInbox, slot * kSlotBytes, kReceiveBytes);
+}
+
+void post_mail(Victim& v, std::uint64_t slot) {
+  post(v, v.datagrams, kMailIds + slot, kMail, slot * kMailSlotBytes, kGrhBytes + kDatagramBytes);
+  ++v.mail_slots;
+}
+
+void start_mail(Victim& v) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = kQkey;
+  must(ibv_modify_qp(v.datagrams, &attr,
+                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+       "ibv_modify_qp to INIT");
+  attr.qp_state = IBV_QPS_RTR;
+  must(ibv_modify_qp(v.datagrams, &attr, IBV_QP_STATE), "ibv_modify_qp to RTR");
+  for (unsigned i = 0; i < kMailSlots; ++i) post_mail(v, i);
+}
+
+/// A queue pair for datagrams, where the device has them.
+void open_mail(Victim& v, ibv_context* context) {
+  if (context->device->transport_type != IBV_TRANSPORT_IB) return;
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = v.cq;
+  init.qp_type = IBV_QPT_UD;
+  init.cap.max_recv_wr = kMailSlots;
+  init.cap.max_recv_sge = 1;
+  v.datagrams = must(ibv_create_qp(v.pd, &init), "ibv_create_qp");
+  start_mail(v);
 }
 
 void post_read(Victim& v, ibv_qp* qp) {
@@ -192,6 +258,9 @@ void on_request(Victim& v, rdma_cm_id* id) {
   rdma_conn_param parameters{};
   parameters.responder_resources = 4;
   parameters.initiator_depth = 4;
+  const char reads = connection->reads ? 1 : 0;
+  parameters.private_data = &reads;
+  parameters.private_data_len = sizeof reads;
   ++v.accepted;
   rdma_accept(id, &parameters);
 }
@@ -228,6 +297,34 @@ void on_cm_event(Victim& v) {
   }
 }
 
+/// A datagram that is longer than its receive ends the queue pair, which begins anew.
+void on_lost_mail(Victim& v, const ibv_wc& wc) {
+  if (wc.status != IBV_WC_LOC_LEN_ERR && wc.status != IBV_WC_WR_FLUSH_ERR) {
+    std::printf("CORRUPT datagram, status %d\n", wc.status);
+  }
+  if (v.mail_slots != 0) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  must(ibv_modify_qp(v.datagrams, &attr, IBV_QP_STATE), "ibv_modify_qp to RESET");
+  start_mail(v);
+}
+
+/// One with a wrong Q_Key or opcode would bring the secret with it.
+void on_mail(Victim& v, const ibv_wc& wc) {
+  --v.mail_slots;
+  if (wc.status != IBV_WC_SUCCESS) return on_lost_mail(v, wc);
+  const std::uint64_t slot = wc.wr_id - kMailIds;
+  const auto* text =
+      reinterpret_cast<const char*>(v.arena + v.offset[kMail]) + slot * kMailSlotBytes + kGrhBytes;
+  if (wc.byte_len > kGrhBytes + kDatagramBytes ||
+      (wc.byte_len >= kGrhBytes + kSecret.size() &&
+       std::string_view(text, kSecret.size()) == kSecret)) {
+    std::printf("CORRUPT datagram of %u bytes\n", wc.byte_len);
+  }
+  ++v.mails;
+  post_mail(v, slot);
+}
+
 void on_completions(Victim& v) {
   ibv_cq* cq = nullptr;
   void* context = nullptr;
@@ -237,7 +334,9 @@ void on_completions(Victim& v) {
   ibv_wc wc[16];
   for (int count = 0; (count = ibv_poll_cq(cq, 16, wc)) > 0;) {
     for (int i = 0; i < count; ++i) {
-      if (wc[i].status != IBV_WC_SUCCESS) {
+      if (wc[i].wr_id >= kMailIds) {
+        on_mail(v, wc[i]);
+      } else if (wc[i].status != IBV_WC_SUCCESS) {
         ++v.flushed;
       } else if (wc[i].wr_id >= kConnections * kReceives) {
         ++v.read;
@@ -268,14 +367,14 @@ bool on_command(Victim& v) {
   return true;
 }
 
-rdma_cm_id* start(Victim& v, std::uint16_t port) {
+rdma_cm_id* start(Victim& v, std::uint16_t port, const char* host) {
   v.events = must(rdma_create_event_channel(), "rdma_create_event_channel");
   rdma_cm_id* listener = nullptr;
   must(rdma_create_id(v.events, &listener, nullptr, RDMA_PS_TCP), "rdma_create_id");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::inet_pton(AF_INET, host, &address.sin_addr) != 1) give_up(host);
   must(rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&address)), "rdma_bind_addr");
   v.pd = must(ibv_alloc_pd(listener->verbs), "ibv_alloc_pd");
   v.other_pd = must(ibv_alloc_pd(listener->verbs), "ibv_alloc_pd");
@@ -284,6 +383,8 @@ rdma_cm_id* start(Victim& v, std::uint16_t port) {
   must(ibv_req_notify_cq(v.cq, 0), "ibv_req_notify_cq");
   lay_out(v);
   register_all(v);
+  open_mail(v, listener->verbs);
+  introduce(v);
   must(rdma_listen(listener, 64), "rdma_listen");
   return listener;
 }
@@ -308,6 +409,7 @@ void clean_up(Victim& v, rdma_cm_id* listener) {
   for (Connection& c : v.connections) {
     if (c.id != nullptr) end_connection(c.id);
   }
+  if (v.datagrams != nullptr) must(ibv_destroy_qp(v.datagrams), "ibv_destroy_qp");
   for (unsigned i = 0; i < kRegions; ++i) {
     if (i != kGone) must(ibv_dereg_mr(v.mr[i]), "ibv_dereg_mr");
   }
@@ -323,13 +425,14 @@ void clean_up(Victim& v, rdma_cm_id* listener) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: victim PORT\n");
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: victim PORT [ADDRESS]\n");
     return 2;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Victim victim;
-  rdma_cm_id* listener = start(victim, static_cast<std::uint16_t>(std::atoi(argv[1])));
+  rdma_cm_id* listener = start(victim, static_cast<std::uint16_t>(std::atoi(argv[1])),
+                               argc > 2 ? argv[2] : "127.0.0.1");
   serve(victim, listener->verbs);
   check(victim);
   clean_up(victim, listener);
