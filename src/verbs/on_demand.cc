@@ -48,10 +48,6 @@ int error_of(model::AccessFault fault) {
   return EFAULT;
 }
 
-bool is_write(ibv_advise_mr_advice advice) {
-  return raw_value(advice) == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
-}
-
 /// The memory behind one entry, if it may be prefetched.
 Result<Range> range_of(const State& all, const Pd& pd, const ibv_sge& sge, bool write) {
   if (sge.length == 0) return Range{nullptr, 0};
@@ -68,11 +64,11 @@ Result<Range> range_of(const State& all, const Pd& pd, const ibv_sge& sge, bool 
   return Range{pin->data(), sge.length};
 }
 
-Status check_advice(ibv_advise_mr_advice advice, std::uint32_t flags, const ibv_sge* sg_list,
+/// `advice` may be any number.
+Status check_advice(std::uint32_t advice, std::uint32_t flags, const ibv_sge* sg_list,
                     std::uint32_t num_sge) {
-  const auto raw = raw_value(advice);
-  if (raw != IBV_ADVISE_MR_ADVICE_PREFETCH && raw != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
-      raw != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+  if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+      advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
     return fail(ENOTSUP);
   }
   if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0) return fail(EINVAL);
@@ -124,14 +120,15 @@ Status advise_mr(ibv_pd* handle, ibv_advise_mr_advice advice, uint32_t flags, ib
                  uint32_t num_sge) {
   const Pd* pd = find_object(handle);
   if (pd == nullptr) return fail(EINVAL);
-  if (Status legal = check_advice(advice, flags, sg_list, num_sge); !legal) return legal;
-  const bool write = is_write(advice);
+  const std::uint32_t raw = raw_value(advice);
+  if (Status legal = check_advice(raw, flags, sg_list, num_sge); !legal) return legal;
+  const bool write = raw == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   // All or nothing: no entry is acted on before all are known to be good.
   for (std::uint32_t i = 0; i < num_sge; ++i) {
     const auto range = range_of(state(), *pd, sg_list[i], write);
     if (!range) return std::unexpected(range.error());
   }
-  if (raw_value(advice) == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return {};
+  if (raw == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return {};
   for (std::uint32_t i = 0; i < num_sge; ++i) {
     const auto range = range_of(state(), *pd, sg_list[i], write);
     if (!range) return std::unexpected(range.error());
