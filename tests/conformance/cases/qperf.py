@@ -67,5 +67,6 @@ def without_manager(run):
     server = run.listening(["qperf", "-lp", port], port)
     client = run.start(["qperf", "-lp", port, "-t", 1, "-m", 1024, "-mt", 1024, "127.0.0.1", "uc_bw"])
     run.exits(client, 1)
-    contains(client.errors(), "failed to modify QP to RTR")
+    # Whichever end fails first says so: the client on its error stream, the server through the client.
+    contains(client.output() + client.errors(), "failed to modify QP to RTR")
     server.end()
