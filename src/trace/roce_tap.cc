@@ -23,6 +23,7 @@ class Packet {
  public:
   /// False when it is too long, or the piece cannot be read.
   bool add(Bytes piece) {
+    if (piece.empty()) return true;
     if (piece.size() > storage_.size() - wire::kIcrcBytes - length_) return false;
     std::byte* to = storage_.data() + length_;
     length_ += piece.size();

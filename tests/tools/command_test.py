@@ -71,6 +71,9 @@ class Run(Tree):
                                         env=dict(self.environment, **more))
             return environment.get("LD_PRELOAD")
         self.environment.pop("LD_PRELOAD", None)
+        # A sanitized command wants its own library to be the first.
+        options = self.environment.get("ASAN_OPTIONS", "")
+        self.environment["ASAN_OPTIONS"] = f"{options}:verify_asan_link_order=0".lstrip(":")
         self.assertEqual(preloaded(), str(library))
         self.assertEqual(preloaded(LD_PRELOAD=str(library)), str(library))
         self.assertEqual(preloaded(LD_PRELOAD="libm.so.6"), f"libm.so.6:{library}")

@@ -48,7 +48,7 @@ for transport, its_tests in UCT.items():
         perftest(run, tests, ["-d", DEVICE, "-x", name], 200)
 
 for one in ("rc_v", "ud_v"):
-    @case(f"ucx.ucp.{one}", needs=["ucx_perftest"], sanitized=True, timeout_s=120)
+    @case(f"ucx.ucp.{one}", needs=["ucx_perftest"], timeout_s=120)
     def ucp(run, transport=one):
         perftest(run, UCP, [], 100, UCX_TLS=f"{transport},self", UCX_NET_DEVICES=DEVICE)
 
