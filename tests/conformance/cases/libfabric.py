@@ -32,7 +32,7 @@ def pingpong(run, kind, *options):
 
 
 for one in SIZES:
-    @case(f"libfabric.pingpong.{one}", needs=["fi_pingpong"], sanitized=True)
+    @case(f"libfabric.pingpong.{one}", needs=["fi_pingpong"])
     def pingpong_of(run, kind=one):
         pingpong(run, kind)
 

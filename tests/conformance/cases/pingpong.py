@@ -22,7 +22,8 @@ def play(run, kind, *options):
 def register(kind):
     needs = [f"ibv_{kind}_pingpong"]
 
-    @case(f"pingpong.{kind}", needs=needs, sanitized=True)
+    # The programs with shared receives use one buffer for all of them and all sends: theirs race.
+    @case(f"pingpong.{kind}", needs=needs, sanitized="srq" not in kind)
     def ipv4(run):
         play(run, kind, "-g", 0, "-n", 200)
 
