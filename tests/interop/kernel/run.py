@@ -153,8 +153,9 @@ def disturbed(guest, *commands):
 def losing(percent):
     return ("qdisc add dev eth0 root netem loss {0}%".format(percent),
             "qdisc add dev eth0 ingress",
+            # One of so many.
             "filter add dev eth0 ingress matchall action pass random netrand drop "
-            f"{round(100 * percent)}")
+            f"{round(100 / percent)}")
 
 
 def test_congestion(guest, table):
