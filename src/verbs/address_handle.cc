@@ -50,7 +50,9 @@ ReceivedHeader read_ipv4(std::span<const std::uint8_t> ip) {
           .hop_limit = ip[8]};
 }
 
-ReceivedHeader read_ipv6(const ibv_grh& grh) {
+ReceivedHeader read_ipv6(std::span<const std::uint8_t, kGrhBytes> bytes) {
+  ibv_grh grh;
+  std::memcpy(&grh, bytes.data(), sizeof grh);
   const std::uint32_t word = be32toh(grh.version_tclass_flow);
   return {.source = gid_of(grh.sgid),
           .destination = gid_of(grh.dgid),
@@ -59,7 +61,8 @@ ReceivedHeader read_ipv6(const ibv_grh& grh) {
           .hop_limit = grh.hop_limit};
 }
 
-/// The first 20 bytes of a buffer that IPv4 has filled mean nothing.
+/// Read once: the next datagram may come into the same buffer meanwhile. The first 20 bytes of one
+/// that IPv4 has filled mean nothing.
 std::optional<ReceivedHeader> read_header(const ibv_grh& grh) {
   std::array<std::uint8_t, kGrhBytes> bytes;
   std::memcpy(bytes.data(), &grh, bytes.size());
@@ -68,7 +71,7 @@ std::optional<ReceivedHeader> read_header(const ibv_grh& grh) {
   const bool ipv4 =
       ip[0] == kIpv4Start && ip[9] == kHeaderIsUdp && (good_checksum(ip) || !looks_like_ipv6);
   if (ipv4) return read_ipv4(ip);
-  if (looks_like_ipv6) return read_ipv6(grh);
+  if (looks_like_ipv6) return read_ipv6(bytes);
   return std::nullopt;
 }
 
