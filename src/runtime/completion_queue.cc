@@ -131,6 +131,8 @@ void CompletionChannel::begin_wait() {
     ++sleepers_;
     if (entries_.empty()) remind();
     const bool looks = policy_.begin(Progress::now());
+    // Whoever comes for an event that is there may have slept for it elsewhere, in poll(2).
+    live_.store(false, std::memory_order_relaxed);
     if (!looks || !entries_.empty()) return;
   }
   watch();

@@ -40,9 +40,9 @@ class CompletionChannel {
   void withdraw(CompletionQueue* queue);
   /// Wakes a thread that sleeps in pop(), by an event of a queue whose notification is overdue.
   void wake_sleeper();
-  /// Whether the thread that arms a queue now is likely to look for its event itself, in pop().
-  /// True once for each such event.
-  bool expects_watcher() { return live_.exchange(false, std::memory_order_relaxed); }
+  /// Whether the thread that arms a queue now is likely to look for its event itself, in pop(), as
+  /// it did for the last one.
+  [[nodiscard]] bool expects_watcher() const { return live_.load(std::memory_order_relaxed); }
 
  private:
   void remind();
