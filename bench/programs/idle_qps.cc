@@ -97,7 +97,7 @@ class Connections {
   }
 
   void close() {
-    for (rdma_cm_id* id : clients_) rdma_disconnect(id);
+    // Not rdma_disconnect(): it waits for the other end, which is this thread's, too.
     for (auto* ids : {&clients_, &servers_}) {
       for (rdma_cm_id* id : *ids) {
         rdma_destroy_qp(id);

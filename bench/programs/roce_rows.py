@@ -108,7 +108,7 @@ def connections(setup):
     """The same number of messages over 1,000 queue pairs and over one."""
     group = Group("roceconnections", rounds=0.5)
     program = "ib_send_bw -s 64 -t 64"
-    for key, how in (("many", "-q 1000 -n 150"), ("one", "-n 150000")):
+    for key, how in (("many", "-q 1000 -n 192"), ("one", "-n 192000")):
         group.add(key, lambda how=how: Perftest(setup.airdma, f"{program} {how}", Perftest.RATE_M,
                                                 env=ROCE))
     group.compare("RoCE within a host, 64 B SEND rate, 1000 queue pairs / one", "many", "M/s",
