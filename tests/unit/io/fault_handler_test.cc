@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/guarded_copy.h"
+#include "tests/support/lone_pages.h"
 #include "wire/crc32c.h"
 
 namespace airdma::io {
@@ -29,9 +30,7 @@ bool copy_from_program(std::byte* to, Bytes from) {
 struct Pages {
   explicit Pages(std::size_t count, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1)
       : bytes(count * kPage),
-        start(
-            static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0))) {
-  }
+        start(test::map_lone_pages(bytes, PROT_READ | PROT_WRITE, flags, fd)) {}
   ~Pages() { ::munmap(start, bytes); }
   [[nodiscard]] Bytes all() const { return {start, bytes}; }
   std::size_t bytes;
@@ -124,12 +123,12 @@ TEST_F(FaultHandler, AHandlerOfTheProgramMayMakeAccessesOfItsOwn) {
   Pages outer(1);
   ::munmap(gone.start, gone.bytes);
   inner = &gone;
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = [](int) {
     std::byte byte{};
     inner_ended = !copy_from_program(&byte, Bytes{inner->start, 1});
   };
-  struct sigaction former{};
+  struct sigaction former {};
   ASSERT_EQ(::sigaction(SIGUSR1, &action, &former), 0);
   EXPECT_TRUE(guarded(outer.start, outer.bytes, [] { ::raise(SIGUSR1); }));
   EXPECT_TRUE(inner_ended);
@@ -154,13 +153,13 @@ void no_core() {
 }
 
 void set(void (*handler)(int), int flags = 0, int signal = SIGSEGV) {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = flags;
   ::sigaction(signal, &action, nullptr);
 }
 void set(void (*handler)(int, siginfo_t*, void*), int flags = SA_SIGINFO) {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_sigaction = handler;
   action.sa_flags = flags;
   ::sigaction(SIGSEGV, &action, nullptr);
@@ -203,7 +202,7 @@ TEST(FaultHandlerDeathTest, AnAccessOutsideTheGuardedRangeIsTheProgramsFault) {
 TEST(FaultHandlerDeathTest, MasksAreThoseTheHandlerAskedFor) {
   EXPECT_EXIT(
       {
-        struct sigaction action{};
+        struct sigaction action {};
         action.sa_handler = [](int) {
           sigset_t now;
           ::pthread_sigmask(SIG_BLOCK, nullptr, &now);
@@ -283,7 +282,7 @@ TEST(FaultHandlerDeathTest, CanBeSwitchedOff) {
       {
         set(exit_7);
         watch_faults();
-        struct sigaction present{};
+        struct sigaction present {};
         ::sigaction(SIGSEGV, nullptr, &present);
         ::_exit(present.sa_handler == exit_7 ? 4 : 1);
       },

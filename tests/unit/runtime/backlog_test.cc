@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/fault_handler.h"
+#include "tests/support/lone_pages.h"
 
 namespace airdma::runtime {
 namespace {
@@ -74,12 +75,12 @@ TEST(Backlog, HoldsNoMoreThanItsBuffers) {
 TEST(Backlog, SaysWhenTheMemoryIsGone) {
   io::watch_faults();
   constexpr std::size_t kPage = 4096;
-  void* const pages = ::mmap(nullptr, 2 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  std::byte* const pages = test::map_lone_pages(2 * kPage, PROT_READ);
   ASSERT_NE(pages, MAP_FAILED);
-  ASSERT_EQ(::munmap(static_cast<std::byte*>(pages) + kPage, kPage), 0);
+  ASSERT_EQ(::munmap(pages + kPage, kPage), 0);
   Backlog backlog;
-  EXPECT_TRUE(backlog.append({static_cast<std::byte*>(pages), kPage}));
-  EXPECT_FALSE(backlog.append({static_cast<std::byte*>(pages), 2 * kPage}));
+  EXPECT_TRUE(backlog.append({pages, kPage}));
+  EXPECT_FALSE(backlog.append({pages, 2 * kPage}));
   ::munmap(pages, kPage);
 }
 

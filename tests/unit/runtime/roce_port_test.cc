@@ -9,6 +9,7 @@
 #include "engine/rocev2/attributes.h"
 #include "io/fault_handler.h"
 #include "runtime/udp_sender.h"
+#include "tests/support/lone_pages.h"
 #include "tests/unit/runtime/roce_fixture.h"
 
 namespace airdma::runtime {
@@ -78,8 +79,7 @@ TEST(RocePort, BringsPacketsOfThisHostToTheirSink) {
 
 TEST(RocePort, TellsOfMemoryThatIsGone) {
   io::watch_faults();
-  auto* const pages = static_cast<std::byte*>(
-      ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::byte* const pages = test::map_lone_pages(8192);
   const auto sink = RegisteredSink::create();
   rocev2::PacketBatch batch;
   batch.set_destination(loopback(testing::kLoopbackV4));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/support/lone_pages.h"
 #include "tests/unit/verbs/cm_fixture.h"
 #include "verbs/api.h"
 
@@ -19,9 +20,8 @@ constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_AC
 struct Memory {
   Memory(ibv_pd* pd, std::size_t bytes_wanted, int fd = -1)
       : bytes(bytes_wanted),
-        start(static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                             fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd,
-                                             0))),
+        start(test::map_lone_pages(bytes, PROT_READ | PROT_WRITE,
+                                   fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd)),
         mr(verbs::reg_mr(pd, start, bytes, kAccess).value()) {}
   ~Memory() {
     EXPECT_TRUE(verbs::dereg_mr(mr));

@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/lone_pages.h"
 #include "tests/unit/verbs/fixture.h"
 
 namespace airdma::verbs {
@@ -25,9 +26,7 @@ class MemoryTest : public VerbsTest {
 /// Anonymous pages that end with the test.
 struct Pages {
   explicit Pages(std::size_t size, int protection = PROT_READ | PROT_WRITE)
-      : bytes(size),
-        start(static_cast<std::byte*>(
-            ::mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+      : bytes(size), start(test::map_lone_pages(size, protection)) {}
   ~Pages() { ::munmap(start, bytes); }
   std::size_t bytes;
   std::byte* start;

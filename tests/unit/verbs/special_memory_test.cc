@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/support/lone_pages.h"
 #include "tests/unit/verbs/cm_fixture.h"
 #include "tests/unit/verbs/fixture.h"
 #include "verbs/limits.h"
@@ -20,11 +21,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 constexpr unsigned kDmAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED;
-
-std::byte* map_pages(std::size_t bytes, int protection = PROT_READ | PROT_WRITE) {
-  return static_cast<std::byte*>(
-      ::mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-}
 
 class DeviceMemoryTest : public VerbsTest {
  protected:
@@ -107,7 +103,7 @@ TEST_F(OnDemandTest, IsReported) {
 }
 
 TEST_F(OnDemandTest, NeedsNoMemoryYet) {
-  std::byte* pages = map_pages(4 * kPage);
+  std::byte* pages = test::map_lone_pages(4 * kPage);
   ::munmap(pages, 4 * kPage);
   EXPECT_EQ(error_of(reg_mr(pd_, pages, 4 * kPage, kAll)), EFAULT);
   ibv_mr* mr = *reg_mr(pd_, pages, 4 * kPage, kAll | IBV_ACCESS_ON_DEMAND);
@@ -140,7 +136,7 @@ class AdviceTest : public VerbsTest {
  protected:
   void SetUp() override {
     VerbsTest::SetUp();
-    pages_ = map_pages(8 * kPage);
+    pages_ = test::map_lone_pages(8 * kPage);
     mr_ = *reg_mr(pd_, pages_, 8 * kPage, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
   }
   void TearDown() override {
