@@ -279,7 +279,7 @@ ibcm::ListenerId IbCm::listen(ibcm::ServiceId service, const model::Gid& address
 
 void IbCm::stop_listening(ibcm::ListenerId listener) {
   with_manager([&](ibcm::Manager& manager) {
-    manager.stop_listening(listener);
+    manager.stop_listening(listener, Progress::now());
     listeners_.erase(listener.value());
     return 0;
   });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cm/ib_manager.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <variant>
@@ -145,11 +146,25 @@ std::optional<ListenerId> Manager::listener_for(ServiceId service,
 // Calls.
 
 ListenerId Manager::listen(ServiceId service, const model::Gid& address, std::size_t most_pending) {
-  listeners_[++last_listener_] = {service, address, most_pending, 0};
-  return ListenerId{last_listener_};
+  const ListenerId id{++last_listener_};
+  listeners_[id.value()] = {service, address, most_pending, 0};
+  const auto met = [&](const EarlyRequest& one) {
+    return listener_for(one.service, one.way_back.source).has_value();
+  };
+  for (const EarlyRequest& early : ended_.take_if(met)) {
+    const auto mad = wire::parse_cm(early.mad);
+    const auto listener = listener_for(service, early.way_back.source);
+    if (mad && listener) take_request(*mad, early.way_back, *listener);
+  }
+  return id;
 }
 
-void Manager::stop_listening(ListenerId listener) { listeners_.erase(listener.value()); }
+void Manager::stop_listening(ListenerId listener, Time now) {
+  const auto found = listeners_.find(listener.value());
+  if (found == listeners_.end()) return;
+  ended_.ended(found->second.service, now);
+  listeners_.erase(found);
+}
 
 std::optional<CommunicationId> Manager::connect(const ConnectParams& params, Time now) {
   if (params.private_data.size() > wire::kReqPrivateBytes) return std::nullopt;
@@ -218,6 +233,7 @@ void Manager::release_all(Time now) {
   for (const auto& [id, entry] : connections_) all.emplace_back(id);
   for (const auto& [id, lookup] : lookups_) all.emplace_back(id);
   for (const CommunicationId id : all) release(id, now);
+  refuse_early(Time::max());
 }
 
 /// A request that was refused may come again.
@@ -234,7 +250,8 @@ void Manager::on_mad(Bytes bytes, const model::AddressVector& way_back, Time now
     ++counters_.malformed;
     return;
   }
-  if (std::holds_alternative<wire::CmReq>(mad->message)) return on_request(*mad, way_back, now);
+  if (std::holds_alternative<wire::CmReq>(mad->message))
+    return on_request(*mad, bytes, way_back, now);
   if (std::holds_alternative<wire::CmSidrReq>(mad->message)) return on_lookup(*mad, way_back, now);
   if (std::holds_alternative<wire::CmSidrRep>(mad->message)) {
     return on_lookup_answer(*mad, way_back, now);
@@ -308,7 +325,8 @@ void Manager::answer_with(const wire::CmMad& mad, const model::AddressVector& wa
   if (wire::emit_cm(out.bytes, mad)) send(out);
 }
 
-void Manager::on_request(const wire::CmMad& mad, const model::AddressVector& way_back, Time now) {
+void Manager::on_request(const wire::CmMad& mad, Bytes bytes, const model::AddressVector& way_back,
+                         Time now) {
   const auto& req = std::get<wire::CmReq>(mad.message);
   if (req.local_id == CommunicationId{}) {
     ++counters_.malformed;
@@ -318,7 +336,38 @@ void Manager::on_request(const wire::CmMad& mad, const model::AddressVector& way
   if (known_request(mad, name, way_back, now)) return;
   const auto stale = remote_qps_.find({way_back.destination, req.local_ca_guid, req.local_qpn});
   if (stale != remote_qps_.end()) restart_peer(CommunicationId{stale->second});
-  take_request(mad, way_back);
+  if (const auto listener = listener_for(req.service_id, way_back.source)) {
+    take_request(mad, way_back, *listener);
+  } else if (!keep_early(bytes, req, way_back, now)) {
+    refuse(mad, way_back, CmRejectReason::kInvalidServiceId);
+  }
+}
+
+/// One that may have come between two listeners of its service.
+bool Manager::keep_early(Bytes bytes, const wire::CmReq& req, const model::AddressVector& way_back,
+                         Time now) {
+  EarlyRequest early{.name = {way_back.destination, req.local_ca_guid, req.local_id},
+                     .service = req.service_id,
+                     .mad = {},
+                     .way_back = way_back};
+  if (bytes.size() > early.mad.size()) return false;
+  std::ranges::copy(bytes, early.mad.begin());
+  return ended_.keep(std::move(early), now);
+}
+
+void Manager::refuse_early(Time now) {
+  const auto due = [&](const EarlyRequest& one) { return one.until <= now; };
+  for (const EarlyRequest& early : ended_.take_if(due)) {
+    const auto mad = wire::parse_cm(early.mad);
+    if (mad) refuse(*mad, early.way_back, CmRejectReason::kInvalidServiceId);
+  }
+}
+
+void Manager::refuse(const wire::CmMad& mad, const model::AddressVector& way_back,
+                     CmRejectReason reason) {
+  const auto& req = std::get<wire::CmReq>(mad.message);
+  answer_with({mad.transaction_id, wire::CmRej{{}, req.local_id, CmAnswered::kReq, reason, {}, {}}},
+              way_back);
 }
 
 /// The same request as before, answered or not. Another one by the same name is from a peer that
@@ -350,17 +399,12 @@ void Manager::restart_peer(CommunicationId id) {
   settle(id);
 }
 
-void Manager::take_request(const wire::CmMad& mad, const model::AddressVector& way_back) {
+void Manager::take_request(const wire::CmMad& mad, const model::AddressVector& way_back,
+                           ListenerId listener) {
   const auto& req = std::get<wire::CmReq>(mad.message);
-  const auto refuse = [&](CmRejectReason reason) {
-    answer_with(
-        {mad.transaction_id, wire::CmRej{{}, req.local_id, CmAnswered::kReq, reason, {}, {}}},
-        way_back);
-  };
-  const auto listener = listener_for(req.service_id, way_back.source);
-  if (!listener) return refuse(CmRejectReason::kInvalidServiceId);
-  if (!supported(req.transport)) return refuse(CmRejectReason::kInvalidTransportType);
-  Listener& room = listeners_[listener->value()];
+  if (!supported(req.transport))
+    return refuse(mad, way_back, CmRejectReason::kInvalidTransportType);
+  Listener& room = listeners_[listener.value()];
   // It asks again.
   const auto id = room.pending < room.most_pending ? new_id() : std::nullopt;
   if (!id) {
@@ -371,7 +415,7 @@ void Manager::take_request(const wire::CmMad& mad, const model::AddressVector& w
   Entry& entry = connections_[id->value()];
   entry.pending = true;
   entry.connection =
-      std::make_unique<Connection>(static_cast<Outbox&>(*this), *id, mad, way_back, *listener);
+      std::make_unique<Connection>(static_cast<Outbox&>(*this), *id, mad, way_back, listener);
   entry.named = names_.try_emplace(name_of(*entry.connection), *id).second;
   settle(*id);
 }
@@ -397,6 +441,7 @@ void Manager::on_deadline(Time now) {
     live(id)->on_deadline(now);
     settle(id);
   }
+  refuse_early(now);
 }
 
 // Outputs.
@@ -416,8 +461,10 @@ std::optional<Event> Manager::poll_event() {
 }
 
 std::optional<Time> Manager::next_deadline() const {
-  if (deadlines_.empty()) return std::nullopt;
-  return deadlines_.begin()->first;
+  const auto refusal = ended_.next_deadline();
+  if (deadlines_.empty()) return refusal;
+  const Time first = deadlines_.begin()->first;
+  return refusal ? std::min(*refusal, first) : first;
 }
 
 }  // namespace airdma::ibcm

@@ -20,6 +20,7 @@
 
 #include "engine/cm/ib_answers.h"
 #include "engine/cm/ib_connection.h"
+#include "engine/cm/ib_ended_services.h"
 #include "engine/cm/ib_types.h"
 
 namespace airdma::ibcm {
@@ -48,8 +49,9 @@ class Manager final : private Outbox {
   /// `address` all zero: every address. `most_pending`: requests and lookups that were reported and
   /// not answered yet.
   ListenerId listen(ServiceId service, const model::Gid& address, std::size_t most_pending);
-  /// Its unanswered requests stay with the program.
-  void stop_listening(ListenerId listener);
+  /// Its unanswered requests stay with the program. Requests that come now wait a moment for
+  /// another listener.
+  void stop_listening(ListenerId listener, Time now);
 
   // Connections. Their communication id names them, from here on and until release(). Calls answer
   // false when the connection's state does not allow them or private data is too long.
@@ -140,10 +142,17 @@ class Manager final : private Outbox {
   static RemoteName name_of(const Connection& connection);
 
   // Messages (ib_manager.cc) and lookups (ib_lookups.cc).
-  void on_request(const wire::CmMad& mad, const model::AddressVector& way_back, Time now);
+  void on_request(const wire::CmMad& mad, Bytes bytes, const model::AddressVector& way_back,
+                  Time now);
   bool known_request(const wire::CmMad& mad, const RemoteName& name,
                      const model::AddressVector& way_back, Time now);
-  void take_request(const wire::CmMad& mad, const model::AddressVector& way_back);
+  void take_request(const wire::CmMad& mad, const model::AddressVector& way_back,
+                    ListenerId listener);
+  void refuse(const wire::CmMad& mad, const model::AddressVector& way_back,
+              wire::CmRejectReason reason);
+  [[nodiscard]] bool keep_early(Bytes bytes, const wire::CmReq& req,
+                                const model::AddressVector& way_back, Time now);
+  void refuse_early(Time now);
   void restart_peer(CommunicationId id);
   void on_message(const wire::CmMad& mad, CommunicationId ours, CommunicationId theirs,
                   const model::AddressVector& way_back, Time now);
@@ -173,6 +182,7 @@ class Manager final : private Outbox {
   std::map<RemoteName, CommunicationId> lookup_names_;  // of passive lookups
   std::map<RemoteQp, CommunicationId> remote_qps_;
   Answers answers_;
+  EndedServices ended_;
   std::set<std::pair<Time, std::uint32_t>> deadlines_;
   std::deque<OutMad> transmit_;
   std::deque<Event> events_;

@@ -298,7 +298,8 @@ TEST(IbConnection, SaysThatNobodyListens) {
 
 TEST(IbConnection, FindsAListenerThatComesAMomentLater) {
   Hosts hosts;
-  hosts.b.manager.stop_listening(hosts.listener);
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  hosts.pass(EndedServices::kWait);  // so long that nothing waits there
   [[maybe_unused]] const auto id = hosts.a.manager.connect(Hosts::params(), hosts.now);
   hosts.settle();
   hosts.pass(milliseconds(10));

@@ -45,13 +45,79 @@ TEST(IbManager, PrefersTheListenerOfTheAddress) {
   const ListenerId exact = hosts.b.manager.listen(test::kService, test::gid_of(2), 8);
   hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));
   EXPECT_EQ(hosts.b.take(EventKind::kRequest).listener, exact);
-  hosts.b.manager.stop_listening(exact);
+  hosts.b.manager.stop_listening(exact, hosts.now);
   hosts.arrive(hosts.b, mad_from(1, 2, request(2, 2)));
   EXPECT_EQ(hosts.b.take(EventKind::kRequest).listener, hosts.listener);
-  hosts.b.manager.stop_listening(hosts.listener);
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
   hosts.arrive(hosts.b, mad_from(1, 2, request(3, 3)));
   EXPECT_TRUE(hosts.b.quiet());
   EXPECT_NE(other, exact);
+}
+
+CmRejectReason reason_of(const OutMad& mad) {
+  const auto parsed = wire::parse_cm(mad.bytes);
+  if (!parsed || !std::holds_alternative<wire::CmRej>(parsed->message)) return {};
+  return std::get<wire::CmRej>(parsed->message).reason;
+}
+
+// The kernel's connection manager takes a refusal for the last word, and perftest's client connects
+// anew while its server is between two listeners.
+TEST(IbManager, ARequestBetweenTwoListenersWaits) {
+  Hosts hosts;
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  hosts.now += milliseconds(900);
+  hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));
+  hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));  // asks again
+  EXPECT_TRUE(hosts.b.quiet());
+  EXPECT_EQ(hosts.lose(hosts.b), 0u);
+  const ListenerId next = hosts.b.manager.listen(test::kService, {}, 8);
+  EXPECT_EQ(hosts.b.take(EventKind::kRequest).listener, next);
+  EXPECT_TRUE(hosts.b.quiet());
+}
+
+TEST(IbManager, ARequestThatNobodyComesForIsRefused) {
+  Hosts hosts;
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));
+  ASSERT_EQ(hosts.b.manager.next_deadline(), hosts.now + EndedServices::kWait);
+  hosts.now += EndedServices::kWait;
+  hosts.b.manager.on_deadline(hosts.now);
+  const auto answers = hosts.taken(hosts.b);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(reason_of(answers[0]), CmRejectReason::kInvalidServiceId);
+  EXPECT_EQ(hosts.b.manager.next_deadline(), std::nullopt);
+  // From now on at once, as where nobody ever listened.
+  hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));
+  EXPECT_EQ(hosts.lose(hosts.b), 1u);
+}
+
+TEST(IbManager, OnlyTheServiceThatEndedIsWaitedFor) {
+  Hosts hosts;
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  auto req = request(1, 1);
+  req.service_id = wire::service_of(0x0106, 1);
+  hosts.arrive(hosts.b, mad_from(1, 2, req));
+  EXPECT_EQ(hosts.lose(hosts.b), 1u);
+}
+
+TEST(IbManager, AListenerOfAnotherAddressDoesNotHelp) {
+  Hosts hosts;
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));
+  [[maybe_unused]] const auto other = hosts.b.manager.listen(test::kService, test::gid_of(3), 8);
+  EXPECT_TRUE(hosts.b.quiet());
+  EXPECT_EQ(hosts.lose(hosts.b), 0u);
+  const ListenerId exact = hosts.b.manager.listen(test::kService, test::gid_of(2), 8);
+  EXPECT_EQ(hosts.b.take(EventKind::kRequest).listener, exact);
+}
+
+TEST(IbManager, AFloodBetweenTwoListenersIsRefused) {
+  Hosts hosts;
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  for (std::uint32_t i = 1; i <= 1000; ++i) hosts.arrive(hosts.b, mad_from(1, 2, request(i, i)));
+  EXPECT_EQ(hosts.lose(hosts.b), 1000u - EndedServices::kMostRequests);
+  hosts.b.manager.release_all(hosts.now);
+  EXPECT_EQ(hosts.lose(hosts.b), EndedServices::kMostRequests);
 }
 
 TEST(IbManager, AFloodOfRequestsEndsAtTheBacklog) {
