@@ -70,7 +70,11 @@ def run_ends(sides, case, family, kernel_serves, programs, seconds):
         case.wait_for_ours(programs, near, port)
         far = guest.start(theirs, seconds + 10)
         far.wait()
-    return (near.wait(20), far.wait()), f"  kernel: {theirs}\n{far.text[-1500:]}"
+    text = f"  kernel: {theirs}\n{far.text[-1500:]}"
+    try:
+        return (near.wait(20), far.wait()), text
+    except Failure as failure:
+        raise Failure(f"{failure}\n{text}") from None
 
 
 def exchange(sides, case, family, kernel_serves, seconds=CASE_S):
