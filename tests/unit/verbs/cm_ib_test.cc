@@ -261,13 +261,18 @@ TEST_F(CmIbTest, TheEndOfAnIdEndsItsConnection) {
   EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
 }
 
-// Its server hears of it at the latest when it accepts.
+// Its server hears of it at the latest when it has accepted: by the call when the news were faster.
 TEST_F(CmIbTest, ARequestMayOutliveItsClient) {
   start_listening();
   request();
   drop(std::exchange(client_, nullptr));
-  ASSERT_TRUE(accept(passive_, nullptr));
-  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_REJECTED);
+  const int refused = code_of(accept(passive_, nullptr));
+  if (refused != 0) {
+    EXPECT_TRUE(refused == EINVAL || refused == ECONNRESET) << refused;
+  }
+  if (refused != ECONNRESET) {
+    EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_REJECTED);
+  }
   EXPECT_EQ(passive_->qp->state, IBV_QPS_ERR);
 }
 
