@@ -11,6 +11,7 @@
 #include "engine/iwarp/endpoint.h"
 #include "io/tcp_socket.h"
 #include "runtime/backlog.h"
+#include "runtime/full_socket.h"
 #include "runtime/io_buffer.h"
 #include "runtime/queue_pair.h"
 #include "trace/tcp_tap.h"
@@ -83,6 +84,7 @@ class StreamQueuePair final : public QueuePair {
  private:
   static constexpr std::uint32_t kPoll = kFirstOwn;        // kReceive: until the first completion
   static constexpr std::uint32_t kHangUp = kFirstOwn * 2;  // the peer will send no more
+  static constexpr std::uint32_t kRoom = kFirstOwn * 4;    // the socket takes something again
 
   StreamQueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,
                   CompletionQueue& send_cq, CompletionQueue& receive_cq,
@@ -149,6 +151,7 @@ class StreamQueuePair final : public QueuePair {
   bool gathers_ = false;  // sends large payloads from where they are
   iwarp::Gather gather_;
   Backlog backlog_;
+  FullSocket full_;
   bool receive_ended_ = false;  // the peer's FIN has come
   bool hung_up_ = false;        // epoll has told of it: no further edge comes, so read to the end
   bool silent_write_ = false;   // the peer wrote since note_silent_write()

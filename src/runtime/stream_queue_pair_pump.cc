@@ -86,7 +86,8 @@ void StreamQueuePair::leave_to_poller() {
 void StreamQueuePair::on_ready(std::uint32_t events) {
   const bool hang_up = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   const bool readable = hang_up || (events & EPOLLIN) != 0;
-  drive((readable ? kReceive : 0u) | (hang_up ? kHangUp : 0u) | kTransmit);
+  const bool room = (events & EPOLLOUT) != 0;
+  drive((readable ? kReceive : 0u) | (hang_up ? kHangUp : 0u) | (room ? kRoom : 0u) | kTransmit);
 }
 
 // --- One turn ---
@@ -99,6 +100,7 @@ void StreamQueuePair::pump(std::uint32_t work) {
   if ((work & kDeadline) != 0) on_time();
   if ((work & kReceives) != 0) endpoint_->on_receives_posted(now_);
   if ((work & kHangUp) != 0 && socket_) hung_up_ = true;
+  if ((work & kRoom) != 0) full_.writable();
   if ((work & kReceive) != 0 && socket_) receive((work & kPoll) != 0);
   if ((work & kHangUp) != 0 && socket_) on_hang_up();
   keep_input();
@@ -261,6 +263,7 @@ bool StreamQueuePair::transmit_gathered(IoBuffer buffer) {
 
 // True when nothing is left over from earlier.
 bool StreamQueuePair::flush_backlog() {
+  if (!backlog_.empty() && !full_.may_try()) return false;
   while (!backlog_.empty()) {
     const Bytes rest = backlog_.front();
     std::size_t sent = 0;
@@ -281,7 +284,10 @@ bool StreamQueuePair::send_some(Bytes bytes, std::size_t& sent) {
       send_failed(taken.error().code);
       return false;
     }
-    if (*taken == 0) break;
+    if (*taken == 0) {
+      full_.refused(sent != 0);
+      break;
+    }
     if (tap_) tap_->sent(bytes.subspan(sent, *taken));
     sent += *taken;
     bytes_sent_ += *taken;
@@ -317,6 +323,7 @@ bool StreamQueuePair::send_pieces() {
       return false;
     }
     if (*taken == 0) {
+      full_.refused(true);
       if (!keep_rest(rest)) payload_lost();
       return false;
     }
@@ -433,6 +440,7 @@ void StreamQueuePair::close_stream(bool reset) {
   log_closed();
   input_.close();
   bulk_ = false;
+  full_.writable();
   receive_ended_ = shutdown_sent_ = hung_up_ = false;
   linger_until_ = deadline_set_ = Time::max();
   bytes_sent_ = bytes_received_ = 0;
