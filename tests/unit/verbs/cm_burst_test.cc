@@ -146,15 +146,16 @@ TEST_F(CmBurstTest, NoConnectionOfManyIsLost) {
   const std::size_t before = open_descriptors();
   run_burst(burst_size());
   EXPECT_TRUE(closes_down_to(before));
-  // A leaked connection costs more than 64 bytes, in every burst. What pools, and the allocator for
-  // each thread, have at most is still a little more now and then.
-  constexpr std::size_t kSlack = 64 * 1024;
+  // What a connection leaks, every burst leaks again, in blocks of 32 bytes at least. What is kept
+  // to be used again grows, too, but in some bursts only, and with their peaks: the allocator's
+  // blocks for each thread, the buffers of streams, the chunks of the pools of objects.
+  const auto slack = static_cast<std::size_t>(burst_size()) * 16;
   bool grew = true;
-  for (int bursts = 0; grew && bursts < 4; ++bursts) {
+  for (int bursts = 0; grew && bursts < 8; ++bursts) {
     const std::size_t memory = bytes_in_use();
     run_burst(burst_size());
     EXPECT_TRUE(closes_down_to(before));
-    grew = bytes_in_use() > memory + kSlack;
+    grew = bytes_in_use() > memory + slack;
   }
   EXPECT_FALSE(grew);
 }
