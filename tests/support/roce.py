@@ -50,13 +50,27 @@ def deth(qkey, source):
     return struct.pack(">II", qkey, source)
 
 
+def icrc_of_headers(ip, udp, data):
+    """Over IPv4 or IPv6 header, UDP header and the packet with ones in place of what routers change
+    (A17.3.2, vol. 1 7.8.1)."""
+    ip = bytearray(ip)
+    if ip[0] >> 4 == 4:
+        for at in (1, 8, 10, 11):  # type of service, time to live, checksum
+            ip[at] = 0xFF
+    else:
+        ip[0] |= 0x0F  # traffic class and flow label
+        ip[1:4] = b"\xff" * 3
+        ip[7] = 0xFF  # hop limit
+    covered = b"\xff" * 8 + ip + udp[:6] + b"\xff\xff" + data[:4] + b"\xff" + data[5:]
+    return struct.pack("<I", zlib.crc32(covered))
+
+
 def icrc(source, destination, source_port, data):
-    """Over the packet with ones in place of what routers change (A17.3.2, vol. 1 7.8.1)."""
+    """Of a packet that Linux sends over IPv4 as Wire does."""
     udp_bytes = 8 + len(data) + 4
-    ip = struct.pack(">BBHHHBBH", 0x45, 0xFF, 20 + udp_bytes, 0, 0x4000, 0xFF, 17, 0xFFFF)
-    udp = struct.pack(">HHHH", source_port, PORT, udp_bytes, 0xFFFF)
-    head = b"\xff" * 8 + ip + socket.inet_aton(source) + socket.inet_aton(destination) + udp
-    return struct.pack("<I", zlib.crc32(head + data[:4] + b"\xff" + data[5:]))
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + udp_bytes, 0, 0x4000, 0, 17, 0)
+    return icrc_of_headers(ip + socket.inet_aton(source) + socket.inet_aton(destination),
+                           struct.pack(">HHHH", source_port, PORT, udp_bytes, 0), data)
 
 
 class Wire:
