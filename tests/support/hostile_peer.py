@@ -8,22 +8,15 @@ answers are looked at, and then one of two ends:
 What comes back must never hold a byte of memory without REMOTE_READ. Whether memory was changed
 that no peer may change is the victim's to say.
 """
-import collections
-import random
 import socket
 import struct
 
 from support import mpa
+from support.hostile_fields import REGION_BYTES, SECRET, TOP, HostileFields, Wrong
 
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INVALIDATE = 0, 1, 2, 3, 4
 TERMINATE, IMMEDIATE, ATOMIC_REQUEST, ATOMIC_RESPONSE = 7, 8, 10, 11
-REGION_BYTES, RECEIVE_BYTES, READ_BYTES = 4096, 200, 256
-SECRET = b"SECRET!!"
-TOP = 1 << 64
-
-
-class Wrong(Exception):
-    """What the victim did and must not do."""
+RECEIVE_BYTES, READ_BYTES = 200, 256
 
 
 def tagged(stag, offset, payload, opcode=WRITE, last=True, ddp=1, rdmap=1):
@@ -107,48 +100,11 @@ class Connection:
         self.stream.close()
 
 
-class HostilePeer:
-    """`regions`: name -> (address, rkey), as the victim printed them."""
-
+class HostilePeer(HostileFields):
     def __init__(self, port, regions, seed):
+        super().__init__(regions, seed, most_outside=300)
         self.port = port
-        self.dice = random.Random(seed)
-        self.counts = collections.Counter()
-        self.regions = regions
         self.accepted = 0
-
-    # Fields.
-
-    def address(self, region):
-        return self.regions[region][0]
-
-    def key(self, region):
-        return self.regions[region][1]
-
-    def guess(self):
-        """An STag that was never given out: near a real one, or anywhere."""
-        known = {key for _, key in self.regions.values()}
-        while True:
-            near = self.key(self.dice.choice(list(self.regions)))
-            # Keys of this process's other objects lie near, too, in their upper 24 bits.
-            guess = self.dice.choice([near ^ (1 << self.dice.randrange(8)), near ^ 0x80000000,
-                                      self.dice.getrandbits(32) | 0x40000000])
-            if guess not in known:
-                return guess
-
-    def payload(self, low, high):
-        return self.dice.randbytes(self.dice.randint(low, high))
-
-    def outside(self, region):
-        """An offset and a size that leave the region on one side, by a byte or by far."""
-        base, size = self.address(region), self.dice.randint(1, 300)
-        offset = self.dice.choice([
-            base + REGION_BYTES - self.dice.randrange(size),
-            base - self.dice.randint(1, size),
-            base + REGION_BYTES + self.dice.getrandbits(20),
-            self.dice.getrandbits(48)])
-        inside = base <= offset and offset + size <= base + REGION_BYTES
-        return (base - 1 if inside else offset), size
 
     # Known misdeeds: each returns segments and the Terminate they must get.
 

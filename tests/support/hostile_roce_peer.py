@@ -15,22 +15,16 @@ that no peer may change is the victim's to say. REGIONS is "name=address:rkey ..
 prints it. Ends with a line of JSON, what was done how often; status 1 and what was wrong."""
 import collections
 import json
-import random
 import struct
 import sys
 import time
 
 import roce
+from hostile_fields import REGION_BYTES, SECRET, TOP, HostileFields, Wrong
 
-REGION_BYTES, RECEIVE_BYTES, READ_BYTES, DATAGRAM_BYTES = 4096, 200, 256, 200
-SECRET = b"SECRET!!"
-TOP = 1 << 64
+RECEIVE_BYTES, READ_BYTES, DATAGRAM_BYTES = 200, 256, 200
 INVALID, ACCESS, SEQUENCE = 0x61, 0x62, 0x60
 PATIENCE_S = 20
-
-
-class Wrong(Exception):
-    """What the victim did and must not do."""
 
 
 class Connection:
@@ -150,14 +144,12 @@ class Connection:
                       self.local_id, {roce.DREP})
 
 
-class HostilePeer:
+class HostilePeer(HostileFields):
     def __init__(self, own, other, victim, port, seed, regions):
+        super().__init__(regions, seed, most_outside=200)
         self.own, self.victim, self.port = own, victim, port
         self.wire, self.other_wire = roce.Wire(own), roce.Wire(other)
-        self.dice = random.Random(seed)
-        self.regions = regions
         self.datagrams = regions.pop("datagrams", None)  # QPN and Q_Key
-        self.counts = collections.Counter()
         self.transaction = self.dice.getrandbits(60)
 
     # The wire.
@@ -211,37 +203,6 @@ class HostilePeer:
         theirs, ours = struct.unpack(">II", answer[24:32])
         body = roce.two_ids(ours, theirs, struct.pack(">BBH", 1 << 6, 0, 28))
         self.say_mad(roce.REJ, body, struct.unpack(">Q", answer[8:16])[0])
-
-    # Fields.
-
-    def address(self, region):
-        return self.regions[region][0]
-
-    def key(self, region):
-        return self.regions[region][1]
-
-    def guess(self):
-        """A key that was never given out: near a real one, or anywhere."""
-        known = {key for _, key in self.regions.values()}
-        while True:
-            near = self.key(self.dice.choice(list(self.regions)))
-            guess = self.dice.choice([near ^ (1 << self.dice.randrange(8)), near ^ 0x80000000,
-                                      self.dice.getrandbits(32) | 0x40000000])
-            if guess not in known:
-                return guess
-
-    def payload(self, low, high):
-        return self.dice.randbytes(self.dice.randint(low, high))
-
-    def outside(self, region):
-        """An address and a size that leave the region on one side, by a byte or by far."""
-        base, size = self.address(region), self.dice.randint(1, 200)
-        at = self.dice.choice([base + REGION_BYTES - self.dice.randrange(size),
-                               base - self.dice.randint(1, size),
-                               base + REGION_BYTES + self.dice.getrandbits(20),
-                               self.dice.getrandbits(48)])
-        inside = base <= at and at + size <= base + REGION_BYTES
-        return (base - 1 if inside else at), size
 
     def denied(self, *more):
         return self.dice.choice(["local", "sink", "inbox", *more])

@@ -42,6 +42,16 @@ void give_wrong(Responder& r, PacketCode code, std::size_t bytes,
   r.give(packet);
 }
 
+/// The first packet of a WRITE, which changes nothing.
+void begin_write(Responder& r) {
+  give_wrong(r, PacketCode::kWriteFirst, 0, [&](RocePacket& p) {
+    r.payload = {r.memory.bytes().begin(), r.memory.bytes().begin() + kMtu};
+    p.payload = r.payload;
+    p.pad_bytes = 0;
+    p.remote.bytes = 600;
+  });
+}
+
 class Wrongs : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(Wrongs, AreRefusedWithTheirCode) {
@@ -85,22 +95,12 @@ const Wrong kWrongs[] = {
      [](Responder& r) { give_wrong(r, PacketCode::kSendMiddle, kMtu); }},
     {"FirstInsideOfAMessage", Violation::kOpcodeSequence,
      [](Responder& r) {
-       give_wrong(r, PacketCode::kWriteFirst, 0, [&](RocePacket& p) {
-         r.payload = {r.memory.bytes().begin(), r.memory.bytes().begin() + kMtu};
-         p.payload = r.payload;
-         p.pad_bytes = 0;
-         p.remote.bytes = 600;
-       });
+       begin_write(r);
        give_wrong(r, PacketCode::kSendOnly, 8, {}, 11);
      }},
     {"ReadInsideOfAMessage", Violation::kOpcodeSequence,
      [](Responder& r) {
-       give_wrong(r, PacketCode::kWriteFirst, 0, [&](RocePacket& p) {
-         r.payload = {r.memory.bytes().begin(), r.memory.bytes().begin() + kMtu};
-         p.payload = r.payload;
-         p.pad_bytes = 0;
-         p.remote.bytes = 600;
-       });
+       begin_write(r);
        give_wrong(r, PacketCode::kReadRequest, 0, {}, 11);
      }},
     {"ShortFirst", Violation::kPayloadLength,
