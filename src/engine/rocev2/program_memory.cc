@@ -63,6 +63,27 @@ bool Gather::accessible(const SendWqe& wqe, model::AccessMask access) const {
   });
 }
 
+bool Scatter::pinned(std::size_t bytes) const {
+  return pin_.data() != nullptr && place_.offset >= pinned_from_ &&
+         pinned_until_ - place_.offset >= bytes;
+}
+
+/// The rest of the piece at place_ at once, so that the next packets find it. When that is not
+/// ours, what is needed now: no message may ever reach what lies behind.
+bool Scatter::pin(const Sge& sge, std::size_t bytes) {
+  const std::uint64_t from = sge.addr + place_.offset;
+  const std::size_t rest = sge.length - place_.offset;
+  for (const std::size_t length : {rest, bytes}) {
+    auto pin = memory_.pin(sge.lkey, pd_, from, length, model::kAccessLocalWrite);
+    if (!pin) continue;
+    pin_ = std::move(*pin);
+    pinned_from_ = place_.offset;
+    pinned_until_ = place_.offset + static_cast<std::uint32_t>(length);
+    return true;
+  }
+  return false;
+}
+
 bool Scatter::place(Bytes payload) {
   while (!payload.empty()) {
     const Sge& sge = pieces_[place_.index];
@@ -72,13 +93,7 @@ bool Scatter::place(Bytes payload) {
       pin_ = {};
       continue;
     }
-    if (pin_.data() == nullptr || place_.offset < pinned_from_) {
-      auto pin = memory_.pin(sge.lkey, pd_, sge.addr + place_.offset, sge.length - place_.offset,
-                             model::kAccessLocalWrite);
-      if (!pin) return false;
-      pin_ = std::move(*pin);
-      pinned_from_ = place_.offset;
-    }
+    if (!pinned(piece) && !pin(sge, piece)) return false;
     std::byte* to = pin_.data() + (place_.offset - pinned_from_);
     if (!copy_to_program(to, payload.first(piece))) return false;
     place_.offset += static_cast<std::uint32_t>(piece);

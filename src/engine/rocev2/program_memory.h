@@ -68,12 +68,16 @@ class Scatter {
   void release() { pin_ = {}; }
 
  private:
+  [[nodiscard]] bool pinned(std::size_t bytes) const;
+  [[nodiscard]] bool pin(const model::Sge& sge, std::size_t bytes);
+
   const model::MemoryTable& memory_;
   PdId pd_;
   std::span<const model::Sge> pieces_;
   SgePlace place_;
-  model::Pin pin_;  // of the piece at place_, from where it was when it was pinned
+  model::Pin pin_;  // of the piece at place_, between these offsets
   std::uint32_t pinned_from_ = 0;
+  std::uint32_t pinned_until_ = 0;
 };
 
 /// Copies payload to consecutive addresses under one key, which a peer has named.

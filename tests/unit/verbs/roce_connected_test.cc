@@ -74,6 +74,23 @@ TEST_F(RoceConnectedTest, ImmediatesAndInvalidationsReachTheReceiver) {
   expect(a_.cq, 1);
 }
 
+TEST_F(RoceConnectedTest, WhatNoMessageReachesOfAReceiveIsNotAsked) {
+  ASSERT_NO_FATAL_FAILURE(make_pair(IBV_QPT_RC));
+  fill(a_, 1);
+  const std::uint32_t inside = 6'000;  // several packets; the rest lies behind the region
+  ibv_sge sge = piece(b_, kMemory - inside, 64'000);
+  ASSERT_EQ(receive(b_.qp, 7, sge), 0);
+  ASSERT_EQ(send(1, inside), 0);
+  const ibv_wc got = next(b_.cq);
+  EXPECT_EQ(got.status, IBV_WC_SUCCESS);
+  EXPECT_EQ(got.byte_len, inside);
+  EXPECT_EQ(std::memcmp(a_.memory.data(), b_.memory.data() + kMemory - inside, inside), 0);
+  expect(a_.cq, 1);
+  ASSERT_EQ(receive(b_.qp, 8, sge), 0);
+  ASSERT_EQ(send(2, inside + 1), 0);
+  EXPECT_EQ(next(b_.cq).status, IBV_WC_LOC_PROT_ERR);
+}
+
 TEST_F(RoceConnectedTest, WrongKeysAreRemoteAccessErrorsAndEvents) {
   ASSERT_NO_FATAL_FAILURE(make_pair(IBV_QPT_RC));
   ASSERT_EQ(receive(b_.qp, 7, piece(b_, 0, 64)), 0);
