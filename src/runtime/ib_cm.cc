@@ -206,6 +206,22 @@ void IbCm::on_mad(Bytes mad, const rocev2::PacketOrigin& origin, Qpn source) {
   });
 }
 
+// The kernel would say so for a process that was killed. To other hosts nobody does.
+void IbCm::on_process_gone(std::uint32_t block) {
+  std::vector<std::pair<CommunicationId, model::Gid>> peers;
+  {
+    std::lock_guard lock(mutex_);
+    peers = manager_.peers_of(block);
+  }
+  for (const auto& [id, address] : peers) {
+    if (!RocePort::get().is_local(address)) continue;
+    with_manager([&](ibcm::Manager& manager) {
+      manager.on_peer_gone(id, Progress::now());
+      return 0;
+    });
+  }
+}
+
 void IbCm::on_deadline() {
   with_manager([&](ibcm::Manager& manager) {
     deadline_ = Time::max();  // the progress thread has forgotten it

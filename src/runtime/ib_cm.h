@@ -57,6 +57,7 @@ class IbCm final : public MadSink, public Pollable, public std::enable_shared_fr
   Status answer(ibcm::CommunicationId id, const ibcm::LookupAnswer& answer);
 
   void on_mad(Bytes mad, const rocev2::PacketOrigin& origin, Qpn source) override;
+  void on_process_gone(std::uint32_t block) override;
   void on_ready(std::uint32_t) override {}
   void on_deadline() override;
 

@@ -64,10 +64,12 @@ static_assert(kMaxFrames <= LocalMessageHeader::kMaxPackets);
 /// A connection that this process sends by. Nothing ever comes back by it but its end.
 class LocalPeer final : public Pollable, public std::enable_shared_from_this<LocalPeer> {
  public:
-  LocalPeer(LocalPeers& peers, std::uint32_t block, io::LocalConnection connection)
+  LocalPeer(LocalPeers& peers, std::uint32_t block, io::LocalConnection connection,
+            bool renewed = false)
       : peers_(peers.weak_from_this()),
         progress_(peers.progress_),
         block_(block),
+        renewed_(renewed),
         connection_(std::move(connection)) {}
 
   ~LocalPeer() {
@@ -132,8 +134,10 @@ class LocalPeer final : public Pollable, public std::enable_shared_from_this<Loc
         progress_.watch(watch_, EPOLLRDHUP);
       }
     }
-    if (const auto peers = peers_.lock(); peers && end) peers->forget(block_, this);
+    const auto peers = peers_.lock();
+    if (peers && end) peers->forget(block_, this);
     call_waiting();
+    if (peers && end) look_for_owner(*peers);
   }
   void on_deadline() override {
     std::lock_guard lock(lock_);
@@ -144,6 +148,17 @@ class LocalPeer final : public Pollable, public std::enable_shared_from_this<Loc
  private:
   static constexpr Duration kTrustInPollers = std::chrono::milliseconds(1);
 
+  /// A connection may end for other reasons, or a little before its owner's name: the end of the
+  /// next one tells. Whoever begins later hardly chooses the same block.
+  void look_for_owner(LocalPeers& peers) {
+    auto again = io::LocalConnection::connect(QpnLease::name_of(block_));
+    if (again && !renewed_) {
+      peers.renew(block_, std::move(*again));
+    } else if (!again && again.error().code == ECONNREFUSED) {
+      RocePort::get().tell_process_gone(block_);
+    }
+  }
+
   /// With the lock. Level-triggered: if there is room already it is told at once.
   void watch_for_room() {
     watched_ = true;
@@ -153,6 +168,7 @@ class LocalPeer final : public Pollable, public std::enable_shared_from_this<Loc
   const std::weak_ptr<LocalPeers> peers_;
   Progress& progress_;
   const std::uint32_t block_;
+  const bool renewed_;  // after one that had ended
   io::LocalConnection connection_;
   SpinLock lock_;  // all below
   WatchId watch_ = 0;
@@ -179,6 +195,15 @@ Result<std::shared_ptr<LocalPeer>> LocalPeers::get(std::uint32_t block) {
   std::lock_guard lock(lock_);
   peers_[block] = peer;
   return peer;
+}
+
+void LocalPeers::renew(std::uint32_t block, io::LocalConnection connection) {
+  std::lock_guard connecting(connect_mutex_);
+  if (find(block)) return;
+  auto peer = std::make_shared<LocalPeer>(*this, block, std::move(connection), true);
+  if (!peer->watch()) return;
+  std::lock_guard lock(lock_);
+  peers_[block] = std::move(peer);
 }
 
 void LocalPeers::forget(std::uint32_t block, const LocalPeer* peer) {

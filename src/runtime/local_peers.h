@@ -51,6 +51,7 @@ class LocalPeers : public std::enable_shared_from_this<LocalPeers> {
   friend class LocalPeer;
   std::shared_ptr<LocalPeer> find(std::uint32_t block);
   Result<std::shared_ptr<LocalPeer>> get(std::uint32_t block);
+  void renew(std::uint32_t block, io::LocalConnection connection);
   void forget(std::uint32_t block, const LocalPeer* peer);
   void retry_waiting();
 

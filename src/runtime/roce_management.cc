@@ -97,6 +97,15 @@ void RoceState::set_mad_sink(std::weak_ptr<MadSink> sink) {
   mad_sink_.swap(sink);
 }
 
+void RoceState::tell_process_gone(std::uint32_t block) {
+  std::shared_ptr<MadSink> sink;
+  {
+    std::lock_guard lock(mad_lock_);
+    sink = mad_sink_.lock();
+  }
+  if (sink) sink->on_process_gone(block);
+}
+
 bool RoceState::has_service(const std::string& name) {
   std::lock_guard lock(mad_lock_);
   return services_.contains(name);

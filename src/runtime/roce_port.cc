@@ -170,6 +170,7 @@ bool RocePort::poll() {
 // --- The connection manager ---
 
 void RocePort::set_mad_sink(std::weak_ptr<MadSink> sink) { state_.set_mad_sink(std::move(sink)); }
+void RocePort::tell_process_gone(std::uint32_t block) { state_.tell_process_gone(block); }
 
 Status RocePort::send_mad(Bytes mad, const model::AddressVector& destination) {
   return state_.send_mad(mad, destination);

@@ -50,6 +50,9 @@ class MadSink {
   /// One of 256 bytes, for QP 1, from QP `source` of origin.source. Under the same conditions as
   /// PacketSink::on_packets().
   virtual void on_mad(Bytes mad, const rocev2::PacketOrigin& origin, Qpn source) = 0;
+  /// The process of this host that had this block of queue pair numbers is gone. On the progress
+  /// thread.
+  virtual void on_process_gone(std::uint32_t) {}
 
  protected:
   ~MadSink() = default;
@@ -134,6 +137,7 @@ class RocePort {
 
   // The connection manager.
   void set_mad_sink(std::weak_ptr<MadSink> sink);
+  void tell_process_gone(std::uint32_t block);
   /// Sends one (at most 256 bytes, filled up with zeros) from QP 1 to QP 1. Errors: EHOSTUNREACH,
   /// ECONNREFUSED (nobody of this host has that service or connection), EAGAIN.
   Status send_mad(Bytes mad, const model::AddressVector& destination);

@@ -71,6 +71,7 @@ class RoceState final : public SteeredSockets {
 
   // Management datagrams.
   void set_mad_sink(std::weak_ptr<MadSink> sink);
+  void tell_process_gone(std::uint32_t block);
   Status send_mad(Bytes mad, const model::AddressVector& destination);
   Result<ServiceLease> lease_service(PortSpace space, std::uint16_t port,
                                      const model::Gid& address);

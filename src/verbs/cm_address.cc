@@ -57,6 +57,33 @@ Status bind_socket(Id& id, const io::Address& address) {
   return {};
 }
 
+bool is_link_local(const io::Address& address) {
+  return address.family() == AF_INET6 && model::Gid{address.gid()}.is_link_local();
+}
+
+/// Other ids that hold the port in the id's port space, without those that have connections.
+template <class Visit>
+void for_each_holder(const Id& id, std::uint16_t port, Visit visit) {
+  control().ids.for_each([&](Id& other) {
+    const bool holds = other.state == IdState::kBound || other.state == IdState::kListening;
+    if (&other == &id || !holds || other.pub.ps != id.pub.ps) return;
+    if (source_of(other).port() == port) visit(other);
+  });
+}
+
+/// Whether all of this process that have the port of the same address let others have it, too.
+bool shares_port(const Id& id, const io::Address& address) {
+  if (!id.options.reuse_address) return false;
+  bool any = false;
+  bool all = true;
+  for_each_holder(id, address.port(), [&](const Id& other) {
+    if (!source_of(other).same_host(address)) return;
+    any = true;
+    all = all && other.options.reuse_address && other.state == IdState::kBound;
+  });
+  return any && all;
+}
+
 Status bind_both(Id& id, const io::Address& address, bool socket) {
   if (socket) {
     if (auto bound = bind_socket(id, address); !bound) return bound;
@@ -64,6 +91,10 @@ Status bind_both(Id& id, const io::Address& address, bool socket) {
   io::Address local = address;
   if (socket) local.set_port(source_of(id).port());
   if (auto leased = lease_port(id, local); !leased) {
+    if (!socket && leased.error().code == EADDRINUSE && shares_port(id, local)) {
+      set_source(id, local);
+      return {};
+    }
     // A host that has no way for RoCE has iWARP all the same.
     if (socket && leased.error().code != EADDRINUSE) return {};
     return fail(bind_error(leased.error().code, address), leased.error().call);
@@ -143,7 +174,7 @@ Status start_resolving(Id& id, const sockaddr* src_addr, const io::Address& dest
     set_source(id, local);
   } else {
     local.set_port(given ? given->port() : 0);
-    if (id.pub.ps == RDMA_PS_IPOIB && on_iwarp(resolved->device)) return fail(EINVAL);
+    if (id.pub.ps == RDMA_PS_IPOIB) return fail(EINVAL);
     if (auto done = bind_active(id, local, *resolved->device); !done) return done;
     local = source_of(id);
   }
@@ -178,6 +209,7 @@ void name_gids(Id& id) {
 Status bind(Id& id, const io::Address& address) {
   const Device* device = nullptr;
   check_host();
+  if (is_link_local(address) && address.scope() == 0) return fail(EINVAL);
   if (!address.is_any()) {
     auto found = device_at(address);
     if (!found) {
@@ -186,8 +218,27 @@ Status bind(Id& id, const io::Address& address) {
     }
     if (!only_looks_around(id, address)) device = *found;
   }
-  if (id.pub.ps == RDMA_PS_IPOIB && !on_roce(device)) return fail(EINVAL);
+  // No interface here is one of IP over InfiniBand.
+  if (id.pub.ps == RDMA_PS_IPOIB && (device != nullptr || !on_roce(device))) return fail(EINVAL);
   return bind_at(id, address, device);
+}
+
+Status claim_port(const Id& id) {
+  if (!id.options.reuse_address) return {};
+  const io::Address own = source_of(id);
+  int error = 0;
+  for_each_holder(id, own.port(), [&](const Id& other) {
+    const io::Address theirs = source_of(other);
+    const bool only_own = id.options.v6_only && other.options.v6_only;
+    if (only_own && own.family() != theirs.family()) return;
+    if (own.is_any() || theirs.is_any()) {
+      error = EADDRNOTAVAIL;
+    } else if (own.same_host(theirs)) {
+      error = EADDRINUSE;
+    }
+  });
+  if (error != 0) return fail(error);
+  return {};
 }
 
 Status bind_addr(rdma_cm_id* handle, sockaddr* addr) {

@@ -30,14 +30,15 @@ Status start_disconnecting(Id& id) {
       return {};
     case IdState::kDisconnecting:
       return {};
-    case IdState::kIdle:
-    case IdState::kBound:
     case IdState::kListening:
-    case IdState::kAddressResolved:
-    case IdState::kRouteResolved:
     case IdState::kConnecting:
     case IdState::kRequested:
     case IdState::kClosed:
+      return kind_of(id).end_nothing(id);
+    case IdState::kIdle:
+    case IdState::kBound:
+    case IdState::kAddressResolved:
+    case IdState::kRouteResolved:
     case IdState::kDestroying:
       return fail(EINVAL);
   }
@@ -126,7 +127,8 @@ Status disconnect(rdma_cm_id* handle) {
     Id* id = find_id(handle);
     if (id == nullptr) return fail(EINVAL);
     if (auto started = start_disconnecting(*id); !started) return started;
-    if (id->datagram()) return {};  // no event follows
+    const bool ends = id->state == IdState::kDisconnecting || id->state == IdState::kDisconnected;
+    if (!ends) return {};  // no event follows
     // A synchronous program that has already seen the event would wait for ever.
     const bool told = id->state == IdState::kDisconnected &&
                       (id->channel == nullptr || id->channel->queue.empty());

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "verbs/cm_api.h"
 #include "verbs/cm_ib.h"
@@ -21,7 +22,7 @@ using runtime::IbCm;
 /// What a peer's queue pair waits for an acknowledgement: 0.54 s. The kernel's RDMA CM says 1.07 s
 /// or 2.1 s.
 constexpr std::uint8_t kAckTimeout = 17;
-constexpr std::uint8_t kRetryCount = 7;
+constexpr std::uint8_t kMostRetries = 7;  // what three bits hold
 
 IbCm& manager() { return *IbCm::get().value(); }
 
@@ -84,9 +85,10 @@ class IbConnections final : public ConnectionKind {
   Status reject(Id& id, Bytes private_data, bool by_ece) const override;
   void disconnect(Id& id) const override;
   void hang_up(Id& id) const override;
+  Status end_nothing(Id& id) const override;
+  Status notify(Id& id, ibv_event_type event) const override;
   void abandon(Id& id) const override;
   Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const override;
-  void note_traffic(Id& id) const override;
 };
 
 Status look_up_service(Id& id, const rdma_conn_param* param) {
@@ -115,8 +117,8 @@ ibcm::ConnectParams request_of(Id& id, const rdma_conn_param* param, const Depth
   request.path_mtu = static_cast<std::uint8_t>(verbs::active_mtu(*id.device->device));
   request.ack_timeout = id.ack_timeout.value_or(kAckTimeout);
   if (param != nullptr) {
-    request.retry_count = param->retry_count;
-    request.rnr_retry_count = param->rnr_retry_count;
+    request.retry_count = std::min(param->retry_count, kMostRetries);
+    request.rnr_retry_count = std::min(param->rnr_retry_count, kMostRetries);
     request.flow_control = param->flow_control != 0;
   }
   return request;
@@ -143,7 +145,7 @@ Status IbConnections::connect(Id& id, const rdma_conn_param* param) const {
            .sq_psn = {},
            .path_mtu = request.path_mtu,
            .ack_timeout = request.ack_timeout,
-           .retry_count = std::min(request.retry_count, kRetryCount),
+           .retry_count = request.retry_count,
            .rnr_retry_count = {},
            .responder_resources = depths->responder_resources,
            .initiator_depth = depths->initiator_depth};
@@ -193,7 +195,7 @@ Status IbConnections::accept(Id& id, const rdma_conn_param* param) const {
   ibcm::AcceptParams answer;
   if (param != nullptr) {
     answer.private_data = private_data_of(param->private_data, param->private_data_len);
-    answer.rnr_retry_count = param->rnr_retry_count;
+    answer.rnr_retry_count = std::min(param->rnr_retry_count, kMostRetries);
     answer.flow_control = param->flow_control != 0;
   }
   if (answer.private_data.size() > wire::kRepPrivateBytes) {
@@ -256,6 +258,29 @@ void IbConnections::hang_up(Id& id) const {
     const auto answered = manager().disconnect(id.ib.id);
 }
 
+/// As with the kernel's RDMA CM: what is sent then means nothing to the peer, and the queue pair is
+/// flushed.
+Status IbConnections::end_nothing(Id& id) const {
+  flush_queue_pair(id);
+  return {};
+}
+
+Status IbConnections::notify(Id& id, ibv_event_type event) const {
+  const bool connected = id.state == IdState::kConnected && !id.datagram();
+  switch (event) {
+    case IBV_EVENT_COMM_EST:
+      if (connected) return fail(EISCONN);
+      if (id.state != IdState::kAccepted) return fail(EINVAL);
+      manager().traffic_seen(id.ib.id);
+      return {};
+    case IBV_EVENT_PATH_MIG:
+      if (!connected) return fail(EINVAL);
+      return {};
+    default:
+      return fail(EINVAL);
+  }
+}
+
 void IbConnections::abandon(Id& id) const {
   id.request = {};
   if (!under_way(id)) return;
@@ -263,12 +288,34 @@ void IbConnections::abandon(Id& id) const {
   id.ib.id = {};
 }
 
+/// What the kernel's RDMA CM tells: before there is a connection to ask, what INIT takes, whatever
+/// was asked for; nothing of a listener or after the end.
 Status IbConnections::init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const {
-  return fill_attributes(id, id.qp() != nullptr ? id.qp()->qp_type : id.pub.qp_type, attr, mask);
-}
-
-void IbConnections::note_traffic(Id& id) const {
-  if (id.state == IdState::kAccepted) manager().traffic_seen(id.ib.id);
+  const ibv_qp_type type = id.qp() != nullptr ? id.qp()->qp_type : id.pub.qp_type;
+  switch (id.state) {
+    case IdState::kBound:
+    case IdState::kAddressResolved:
+    case IdState::kRouteResolved: {
+      const ibv_qp_state asked = std::exchange(attr.qp_state, IBV_QPS_INIT);
+      auto filled = fill_attributes(id, type, attr, mask);
+      attr.qp_state = asked;
+      return filled;
+    }
+    case IdState::kConnecting:
+    case IdState::kAnswered:
+    case IdState::kRequested:
+    case IdState::kAccepted:
+    case IdState::kConnected:
+      return fill_attributes(id, type, attr, mask);
+    case IdState::kIdle:
+    case IdState::kListening:
+    case IdState::kDisconnecting:
+    case IdState::kDisconnected:
+    case IdState::kClosed:
+    case IdState::kDestroying:
+      return fail(EINVAL);
+  }
+  return fail(EINVAL);
 }
 
 // What the network brings. The parsed messages point into the event.

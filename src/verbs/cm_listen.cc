@@ -69,6 +69,7 @@ Status start_listening(Id& id, int backlog) {
   if (id.state == IdState::kIdle) {
     if (auto bound = bind(id, io::Address::any(AF_INET, 0)); !bound) return bound;
   }
+  if (auto claimed = claim_port(id); !claimed) return claimed;
   id.backlog = backlog > 0 ? std::min(static_cast<unsigned>(backlog), kMaxBacklog) : kMaxBacklog;
   id.most_waiting = waiting_limit();
   if (auto started = start_listeners(id); !started) return started;

@@ -123,8 +123,7 @@ Status notify(rdma_cm_id* handle, ibv_event_type event) {
     case IdState::kConnected:
     case IdState::kDisconnecting:
     case IdState::kDisconnected:
-      if (event == IBV_EVENT_COMM_EST) kind_of(*id).note_traffic(*id);
-      return {};
+      return kind_of(*id).notify(*id, event);
     case IdState::kIdle:
     case IdState::kBound:
     case IdState::kAddressResolved:

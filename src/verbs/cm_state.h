@@ -207,11 +207,13 @@ class ConnectionKind {
   virtual void disconnect(Id& id) const = 0;
   /// In kDisconnected, because of the peer: the program has done with the connection.
   virtual void hang_up(Id&) const {}
+  /// rdma_disconnect() of what has no connection, not yet or not any more.
+  virtual Status end_nothing(Id&) const { return fail(EINVAL); }
+  /// rdma_notify() of an event that the program has seen.
+  virtual Status notify(Id&, ibv_event_type) const { return {}; }
   /// Ends whatever there is. No event follows.
   virtual void abandon(Id& id) const = 0;
   virtual Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const = 0;
-  /// A message arrived on the queue pair of an id in kAccepted.
-  virtual void note_traffic(Id&) const {}
 
  protected:
   ~ConnectionKind() = default;
@@ -337,6 +339,9 @@ void set_source(Id& id, const io::Address& address);
 void set_destination(Id& id, const io::Address& address);
 /// Binds an id in kIdle.
 Status bind(Id& id, const io::Address& address);
+/// Before the id listens: a port that several ids have bound (RDMA_OPTION_ID_REUSEADDR) is nobody's
+/// to listen on, as with the kernel's RDMA CM. EADDRINUSE, EADDRNOTAVAIL.
+Status claim_port(const Id& id);
 /// Forgets what is known of the host's addresses and routes if these have changed.
 void check_host();
 /// The address that a destination is reached from, when the program has none in mind.

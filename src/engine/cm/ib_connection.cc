@@ -390,6 +390,27 @@ void Connection::on_peer_restarted() {
   }
 }
 
+// As if it had asked for the end. What it was asked before it went is answered by time.
+void Connection::on_peer_gone(Time now) {
+  switch (state_) {
+    case State::kRepReceived:
+    case State::kEstablished:
+      resend_.stop();
+      state_ = State::kDreqReceived;
+      return report(EventKind::kDisconnected);
+    case State::kDreqSent:
+      report(EventKind::kDisconnected);
+      return wait_out(now);
+    case State::kReqSent:
+    case State::kReqReceived:
+    case State::kRepSent:
+    case State::kDreqReceived:
+    case State::kTimewait:
+    case State::kOver:
+      return;
+  }
+}
+
 void Connection::on_refused(Time now) {
   switch (state_) {
     case State::kReqSent: {

@@ -83,6 +83,8 @@ class Connection {
   /// The peer asks for a connection by a name or a queue pair that is this one's: it has forgotten
   /// this one.
   void on_peer_restarted();
+  /// The process that the peer was has ended without a word.
+  void on_peer_gone(Time now);
   /// The host itself says that nobody is there for the last message.
   void on_refused(Time now);
   void on_deadline(Time now);

@@ -444,6 +444,24 @@ void Manager::on_deadline(Time now) {
   refuse_early(now);
 }
 
+std::vector<std::pair<CommunicationId, model::Gid>> Manager::peers_of(
+    std::uint32_t id_block) const {
+  std::vector<std::pair<CommunicationId, model::Gid>> peers;
+  for (const auto& [id, entry] : connections_) {
+    const Connection& connection = *entry.connection;
+    if (!connection.knows_remote_id() || connection.remote_id().value() >> 20 != id_block) continue;
+    peers.emplace_back(CommunicationId{id}, connection.path().destination);
+  }
+  return peers;
+}
+
+void Manager::on_peer_gone(CommunicationId id, Time now) {
+  Connection* connection = live(id);
+  if (connection == nullptr) return;
+  connection->on_peer_gone(now);
+  settle(id);
+}
+
 // Outputs.
 
 std::optional<OutMad> Manager::poll_transmit() {

@@ -17,6 +17,8 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "engine/cm/ib_answers.h"
 #include "engine/cm/ib_connection.h"
@@ -78,6 +80,12 @@ class Manager final : private Outbox {
   /// Nobody of this host is there for a datagram that was to be sent.
   void on_refused(CommunicationId id, Time now);
   void on_deadline(Time now);
+  /// Connections whose peers chose ids of this block, as ManagerConfig has it, with their
+  /// addresses: on this host they are all one process's.
+  [[nodiscard]] std::vector<std::pair<CommunicationId, model::Gid>> peers_of(
+      std::uint32_t id_block) const;
+  /// That process is gone.
+  void on_peer_gone(CommunicationId id, Time now);
 
   // Outputs.
   [[nodiscard]] std::optional<OutMad> poll_transmit();

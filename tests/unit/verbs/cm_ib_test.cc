@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The connection manager over RoCE devices: both ends in one program.
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -80,6 +84,20 @@ class CmIbTest : public CmTest {
     auto attr = small_qp();
     attr.qp_type = IBV_QPT_UD;
     return create_qp(id, nullptr, &attr);
+  }
+  /// Serves one connection and then sleeps for ever.
+  [[noreturn]] static void serve_until_killed(int tell) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    EventChannel channel;
+    rdma_cm_id* listener = new_id(channel);
+    auto local = address("127.0.0.1");
+    if (!bind_addr(listener, raw(local)) || !listen(listener, 1)) ::_exit(1);
+    const std::uint16_t port = ntohs(get_src_port(listener));
+    if (::write(tell, &port, sizeof port) != sizeof port) ::_exit(2);
+    rdma_cm_id* passive = channel.next().id;
+    ibv_qp_init_attr attr = small_qp();
+    if (!create_qp(passive, nullptr, &attr) || !accept(passive, nullptr)) ::_exit(3);
+    while (true) ::pause();
   }
   rdma_cm_id* resolved_datagram_id(EventChannel& channel, sockaddr_storage peer) {
     rdma_cm_id* id = new_datagram_id(channel);
@@ -219,6 +237,110 @@ TEST_F(CmIbTest, PortsAreOnes) {
   drop(first);
   EXPECT_EQ(code_of(bind_addr(second, raw(same))), 0);
   drop(second);
+}
+
+TEST_F(CmIbTest, AProcessOfThisHostThatIsKilledIsNoticed) {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const pid_t child = ::fork();
+  if (child == 0) serve_until_killed(pipe[1]);
+  std::uint16_t port = 0;
+  ASSERT_EQ(::read(pipe[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  port_ = port;
+  client_ = new_client(client_channel_);
+  ASSERT_EQ(code_of(connect(client_, nullptr)), 0);
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_ESTABLISHED);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(client_->qp->state, IBV_QPS_RTS);
+  EXPECT_EQ(code_of(disconnect(client_)), 0);
+  EXPECT_EQ(client_->qp->state, IBV_QPS_ERR);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+}
+
+TEST_F(CmIbTest, AReusedPortIsNobodysToListenOn) {
+  rdma_cm_id* first = new_id(server_);
+  rdma_cm_id* second = new_id(server_);
+  int on = 1;
+  for (rdma_cm_id* id : {first, second}) {
+    ASSERT_TRUE(set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on));
+  }
+  auto local = address("127.0.0.1");
+  ASSERT_TRUE(bind_addr(first, raw(local)));
+  auto same = address("127.0.0.1", ntohs(get_src_port(first)));
+  EXPECT_EQ(code_of(bind_addr(second, raw(same))), 0);
+  rdma_cm_id* third = new_id(server_);
+  EXPECT_EQ(code_of(bind_addr(third, raw(same))), EADDRINUSE);
+  EXPECT_EQ(code_of(listen(first, 1)), EADDRINUSE);
+  EXPECT_EQ(code_of(listen(second, 1)), EADDRINUSE);
+  drop(first);
+  EXPECT_EQ(code_of(listen(second, 1)), 0);
+  drop(second);
+  drop(third);
+}
+
+TEST_F(CmIbTest, NoInterfaceIsOneOfIpOverInfiniband) {
+  rdma_cm_id* id = nullptr;
+  ASSERT_TRUE(create_id(server_.get(), &id, nullptr, RDMA_PS_IPOIB));
+  auto local = address("127.0.0.1");
+  EXPECT_EQ(code_of(bind_addr(id, raw(local))), EINVAL);
+  EXPECT_EQ(code_of(resolve_addr(id, nullptr, raw(local), 1000)), EINVAL);
+  auto any = address("0.0.0.0");
+  EXPECT_EQ(code_of(bind_addr(id, raw(any))), 0);
+  drop(id);
+}
+
+TEST_F(CmIbTest, ALinkLocalAddressNeedsAScope) {
+  rdma_cm_id* id = new_id(server_);
+  auto local = address("fe80::1");
+  EXPECT_EQ(code_of(bind_addr(id, raw(local))), EINVAL);
+  drop(id);
+}
+
+TEST_F(CmIbTest, RetryCountsHaveThreeBits) {
+  start_listening();
+  client_ = new_client(client_channel_);
+  rdma_conn_param wanted{};
+  wanted.retry_count = 9;
+  wanted.rnr_retry_count = 16;
+  ASSERT_EQ(code_of(connect(client_, &wanted)), 0);
+  rdma_cm_event* event = server_.fetch();
+  ASSERT_NE(event, nullptr);
+  passive_ = event->id;
+  EXPECT_EQ(event->param.conn.retry_count, 7);
+  EXPECT_EQ(event->param.conn.rnr_retry_count, 7);
+  ASSERT_TRUE(ack_cm_event(event));
+  ASSERT_TRUE(give_qp(passive_));
+  rdma_conn_param answer{};
+  answer.rnr_retry_count = 9;
+  ASSERT_EQ(code_of(accept(passive_, &answer)), 0);
+  event = client_channel_.fetch();
+  ASSERT_NE(event, nullptr);
+  EXPECT_EQ(event->param.conn.rnr_retry_count, 7);
+  ASSERT_TRUE(ack_cm_event(event));
+}
+
+// What the kernel's RDMA CM answers for an InfiniBand connection manager.
+TEST_F(CmIbTest, DisconnectingWhatIsNotConnectedFlushes) {
+  start_listening();
+  request();
+  EXPECT_EQ(code_of(disconnect(listener_)), 0);
+  EXPECT_EQ(code_of(notify(passive_, IBV_EVENT_COMM_EST)), EINVAL);
+  ASSERT_TRUE(reject(passive_, nullptr, 0));
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(code_of(disconnect(client_)), 0);
+  EXPECT_EQ(code_of(disconnect(passive_)), 0);
+  EXPECT_FALSE(client_channel_.readable());
+  EXPECT_FALSE(server_.readable());
+}
+
+TEST_F(CmIbTest, TrafficOfAConnectionThatIsUpIsNoNews) {
+  establish_connection();
+  EXPECT_EQ(code_of(notify(passive_, IBV_EVENT_COMM_EST)), EISCONN);
+  EXPECT_EQ(code_of(notify(passive_, IBV_EVENT_QP_FATAL)), EINVAL);
+  EXPECT_EQ(code_of(notify(listener_, IBV_EVENT_COMM_EST)), EINVAL);
 }
 
 // Who looks whether a port at an address is in the way of a wildcard connects to its name, and

@@ -437,6 +437,32 @@ TEST(IbConnection, BothMayDisconnectAtOnce) {
   EXPECT_TRUE(hosts.a.quiet() && hosts.b.quiet());
 }
 
+TEST(IbConnection, AProcessThatIsGoneIsAsIfItHadDisconnected) {
+  Hosts hosts;
+  hosts.establish();
+  const auto remote = hosts.b.manager.find(hosts.passive)->remote_id();
+  const auto peers = hosts.b.manager.peers_of(remote.value() >> 20);
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].first, hosts.passive);
+  EXPECT_TRUE(hosts.b.manager.peers_of((remote.value() >> 20) + 1).empty());
+  hosts.b.manager.on_peer_gone(hosts.passive, hosts.now);
+  hosts.b.take(EventKind::kDisconnected);
+  hosts.b.manager.on_peer_gone(hosts.passive, hosts.now);
+  EXPECT_TRUE(hosts.b.quiet());
+  EXPECT_TRUE(hosts.b.manager.disconnect(hosts.passive, {}, hosts.now));
+  EXPECT_EQ(hosts.state(hosts.b, hosts.passive), State::kTimewait);
+}
+
+TEST(IbConnection, ADisconnectThatNobodyCanAnswerIsOver) {
+  Hosts hosts;
+  hosts.establish();
+  EXPECT_TRUE(hosts.a.manager.disconnect(hosts.active, {}, hosts.now));
+  hosts.lose(hosts.a);
+  hosts.a.manager.on_peer_gone(hosts.active, hosts.now);
+  hosts.a.take(EventKind::kDisconnected);
+  EXPECT_EQ(hosts.state(hosts.a, hosts.active), State::kTimewait);
+}
+
 TEST(IbConnection, DisconnectsFromAPeerThatIsGone) {
   Hosts hosts;
   hosts.establish();
