@@ -111,6 +111,21 @@ class Run(Tree):
         self.assertEqual(result.returncode, 126)
         self.assertIn("Permission denied", result.stderr)
 
+    def test_says_that_a_name_is_empty(self):
+        result = self.call("run", "--", "")
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("name of the program is empty", result.stderr)
+        result = self.call("trace", "-o", "", "--", "true")
+        self.assertEqual(result.returncode, 125)
+        self.assertIn("name of the output file is empty", result.stderr)
+
+    def test_names_the_word_that_it_does_not_know(self):
+        for word in ("fly", "--fly", "help", "version", "-x", ""):
+            with self.subTest(word=word):
+                result = self.call(word)
+                self.assertEqual((result.returncode, result.stdout), (125, ""))
+                self.assertIn(f"'{word}'", result.stderr)
+
     def test_needs_a_program(self):
         for arguments in (("run",), ("run", "--"), ("trace", "--"), (), ("fly",)):
             with self.subTest(arguments=arguments):
@@ -121,7 +136,8 @@ class Run(Tree):
         for command in ("run", "trace"):
             result = self.call(command, "--", "true")
             self.assertEqual(result.returncode, 125)
-            self.assertIn("librdmacm.so.1", result.stderr)
+            self.assertEqual(result.stderr.count("librdmacm.so.1"), 1)
+            self.assertIn("bin/airdma and lib/airdma side by side", result.stderr)
 
     def test_works_through_a_link(self):
         link = self.root / "link"
@@ -170,6 +186,15 @@ class Trace(Tree):
         output, _ = process.communicate(timeout=60)
         self.assertEqual((process.returncode, output), (3, "got it\n"))
 
+    def test_says_when_the_working_directory_is_gone(self):
+        gone = self.root / "gone"
+        gone.mkdir()
+        command = 'rmdir "$PWD"; exec "$0" trace -o t.pcapng -- true'
+        result = subprocess.run(["sh", "-c", command, self.airdma], capture_output=True, text=True,
+                                timeout=60, check=False, cwd=gone, env=self.environment)
+        self.assertEqual(result.returncode, 125)
+        self.assertIn("t.pcapng", result.stderr)
+
     def test_says_when_the_file_cannot_be_made(self):
         result = self.call("trace", "-o", str(self.root / "none" / "t.pcapng"), "--", "true")
         self.assertEqual(result.returncode, 125)
@@ -183,6 +208,8 @@ class Help(Tree):
                 result = self.call(*command, "--help")
                 self.assertEqual(result.returncode, 0)
                 self.assertIn("--help", result.stdout)
+                if command in (("run",), ("trace",)):
+                    self.assertRegex(result.stdout, r"Usage: airdma \w+( \[OPTIONS\])? \[--\] CMD")
         self.assertRegex(self.call("--version").stdout, r"^airdma \d+\.\d+\.\d+\n$")
 
 

@@ -30,6 +30,9 @@ void add_trace(CLI::App& app, Context& context);
 void add_devices(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 
+/// Makes `parser` one that takes a program and its arguments, and says so in its help.
+void take_command(CLI::App& parser);
+
 /// The program and arguments that `parser` was given: what it could not parse itself, then the
 /// tail. Throws CLI::ValidationError when there is none.
 [[nodiscard]] std::vector<std::string> command_of(const CLI::App& parser, const Tail& tail);

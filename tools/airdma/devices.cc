@@ -126,6 +126,10 @@ bool print_device(const VerbsLibrary& verbs, ibv_device* device) {
 }
 
 int list_devices() {
+  if (const auto problem = library_problem(library_directory())) {
+    fmt::print(stderr, "airdma: {}\n", *problem);
+    return kExitOwnFailure;
+  }
   const VerbsLibrary verbs = VerbsLibrary::load(library_directory());
   if (!verbs.problem.empty()) {
     fmt::print(stderr, "airdma: {}\n", verbs.problem);
@@ -149,8 +153,8 @@ int list_devices() {
 void add_devices(CLI::App& app, Context& context) {
   CLI::App* parser = app.add_subcommand("devices", "List the devices that RDMA programs find");
   parser->footer(
-      "One device for each network interface that is up. Exit status: 1 when there is none or one\n"
-      "cannot be opened.");
+      "Two devices for each network interface that is up, one for RoCEv2 and one for iWARP. Exit\n"
+      "status: 1 when there is none or one cannot be opened.");
   parser->callback([&context] { context.status = list_devices(); });
 }
 

@@ -46,8 +46,9 @@ Finding check_devices() {
 Finding check_rdma_hardware() {
   std::error_code error;
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/infiniband", error)) {
-    names.push_back(entry.path().filename().string());
+  std::filesystem::directory_iterator entry("/sys/class/infiniband", error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
   }
   if (names.empty()) return {Verdict::kOk, "none, none needed"};
   return {Verdict::kOk,

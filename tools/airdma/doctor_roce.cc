@@ -93,9 +93,9 @@ void read_holders(const char* path, Holders& holders) {
 }
 
 Finding within_host(const std::string& reason) {
-  return {
-      Verdict::kWarn,
-      reason + ": RoCE devices reach no other host (iWARP does, and both work within this one)"};
+  return {Verdict::kWarn, reason +
+                              ": RoCE devices reach only programs of this user on this host; iWARP "
+                              "(AIRDMA_CM=iwarp) reaches other hosts and users"};
 }
 
 }  // namespace

@@ -22,9 +22,11 @@ std::string library_directory() {
 
 std::optional<std::string> library_problem(const std::string& directory) {
   for (const char* name : kLibraries) {
-    const std::string path = directory + "/" + name;
-    if (::access(path.c_str(), R_OK) != 0) {
-      return fmt::format("{}: {}", path, std::strerror(errno));
+    if (::access((directory + "/" + name).c_str(), R_OK) != 0) {
+      return fmt::format(
+          "{}/{}: {}: the command and the libraries are copied together, as bin/airdma and "
+          "lib/airdma side by side",
+          directory, name, std::strerror(errno));
     }
   }
   return std::nullopt;
@@ -51,6 +53,10 @@ void prepend_library_path(const std::string& directory) {
 }
 
 static int cannot_start(const std::string& name, int error) {
+  if (name.empty()) {
+    fmt::print(stderr, "airdma: the name of the program is empty\n");
+    return kExitNotFound;
+  }
   fmt::print(stderr, "airdma: {}: {}\n", name,
              error == ENOENT ? "program not found" : std::strerror(error));
   return error == ENOENT ? kExitNotFound : kExitNotExecutable;

@@ -11,7 +11,7 @@ namespace {
 int run(const std::vector<std::string>& command) {
   const std::string directory = library_directory();
   if (const auto problem = library_problem(directory)) {
-    fmt::print(stderr, "airdma: libraries not found: {}\n", *problem);
+    fmt::print(stderr, "airdma: {}\n", *problem);
     return kExitOwnFailure;
   }
   prepend_library_path(directory);
@@ -22,9 +22,8 @@ int run(const std::vector<std::string>& command) {
 
 void add_run(CLI::App& app, Context& context) {
   CLI::App* parser = app.add_subcommand("run", "Run an RDMA program, unmodified, over airdma");
-  parser->prefix_command();
+  take_command(*parser);
   parser->footer(
-      "airdma run [--] CMD [ARG]...\n"
       "Puts airdma's libibverbs.so.1 and librdmacm.so.1 in front of the loader's path\n"
       "(LD_LIBRARY_PATH), lets CMD find the devices in /sys/class/infiniband (LD_PRELOAD), and\n"
       "becomes CMD. Nothing else changes. Exit status: CMD's; 127 when CMD\n"

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "airdma/command.h"
@@ -30,6 +32,19 @@ sigset_t watched_signals() {
   ::sigaddset(&set, SIGCHLD);
   for (const int number : kForwarded) ::sigaddset(&set, number);
   return set;
+}
+
+/// The processes of the command may have other working directories. Prints why when there is none.
+std::optional<std::string> absolute_path(const std::string& output) {
+  if (output.empty()) {
+    fmt::print(stderr, "airdma: the name of the output file is empty\n");
+    return std::nullopt;
+  }
+  std::error_code error;
+  const auto path = std::filesystem::absolute(output, error);
+  if (!error) return path.string();
+  fmt::print(stderr, "airdma: {}: working directory: {}\n", output, error.message());
+  return std::nullopt;
 }
 
 /// An empty trace at `path`, which is then the one every process of the command appends to.
@@ -93,13 +108,13 @@ void print_summary(const std::string& path) {
 int run_traced(const std::string& output, const std::vector<std::string>& command) {
   const std::string directory = library_directory();
   if (const auto problem = library_problem(directory)) {
-    fmt::print(stderr, "airdma: libraries not found: {}\n", *problem);
+    fmt::print(stderr, "airdma: {}\n", *problem);
     return kExitOwnFailure;
   }
   // Before the file is replaced: a mistyped name must not cost the trace of yesterday.
   if (const auto status = missing_program(command[0])) return *status;
-  const std::string path = std::filesystem::absolute(output).string();
-  if (!create_trace(path)) return kExitOwnFailure;
+  const auto path = absolute_path(output);
+  if (!path || !create_trace(*path)) return kExitOwnFailure;
 
   const sigset_t signals = watched_signals();
   sigset_t before;
@@ -116,12 +131,12 @@ int run_traced(const std::string& output, const std::vector<std::string>& comman
   if (child == 0) {
     ::sigaction(SIGCHLD, &on_child, nullptr);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    ::setenv("AIRDMA_TRACE", path.c_str(), 1);
+    ::setenv("AIRDMA_TRACE", path->c_str(), 1);
     prepend_library_path(directory);
     ::_exit(exec_command(command));
   }
   const int status = wait_forwarding(child, signals);
-  print_summary(path);
+  print_summary(*path);
   return exit_like(status);
 }
 
@@ -130,12 +145,12 @@ int run_traced(const std::string& output, const std::vector<std::string>& comman
 void add_trace(CLI::App& app, Context& context) {
   CLI::App* parser =
       app.add_subcommand("trace", "Run a program over airdma and record its traffic");
-  parser->prefix_command();
+  take_command(*parser);
   parser->footer(
-      "airdma trace [-o FILE.pcapng] [--] CMD [ARG]...\n"
-      "Records the connections of CMD and of every process it starts as packets that Wireshark\n"
-      "and tshark dissect: TCP, MPA, DDP, RDMAP. A connection between two recorded processes\n"
-      "appears once. Exit status: CMD's; 125, 126 and 127 as airdma run.");
+      "Records the traffic of CMD and of every process it starts as packets that Wireshark and\n"
+      "tshark dissect: RoCEv2 over UDP, and MPA, DDP and RDMAP over TCP. What two recorded "
+      "processes\n"
+      "have with each other appears once. Exit status: CMD's; 125, 126 and 127 as airdma run.");
   auto output = std::make_shared<std::string>("airdma.pcapng");
   parser->add_option("-o,--output", *output, "File to write, replaced when it exists")
       ->capture_default_str();
