@@ -191,7 +191,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="make interop CASES=")
     parser.add_argument("airdma", help=argparse.SUPPRESS)
     parser.add_argument("folder", type=pathlib.Path, help=argparse.SUPPRESS)
-    parser.add_argument("words", nargs="*", help="only cases whose names hold them")
+    parser.add_argument("words", nargs="*", help="only cases (--speed: rows) whose names hold them")
     parser.add_argument("--mebibytes", type=int, default=16, help="that bulk moves")
     parser.add_argument("--lossy-mebibytes", type=int, default=4, help="the same with loss")
     parser.add_argument("--loss", type=float, default=1, help="percent, in each direction")
@@ -215,7 +215,7 @@ def main(arguments):
                          processors=2 if options.speed else 1)
     try:
         if options.speed:
-            return speed.measure(guest)
+            return speed.measure(guest, options.words)
         table = test_all(guest, options, folder.absolute() / "bulk")
         trouble = re.findall(r".*(?:BUG|WARNING|Oops).*", guest.console())
     finally:

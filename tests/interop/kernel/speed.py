@@ -71,7 +71,8 @@ def ratio(rounds, other):
     return summary(ratios) if ratios else "-"
 
 
-def measure(guest):
+def measure(guest, words):
+    """The rows whose names hold all words."""
     devices = [device for device in DEVICES
                if device != "siw" or guest.run("grep -q '^siw ' /proc/modules").status == 0]
     if guest.run("test -x /airdma/bin/airdma").status != 0:
@@ -80,6 +81,8 @@ def measure(guest):
     titles = ["", *devices, *[f"airdma, RoCEv2 / {other}" for other in others]]
     print("| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|")
     for name, command, column, unit in ROWS:
+        if not all(word in name for word in words):
+            continue
         rounds = [{device: run(guest, device, command, column) for device in devices}
                   for _ in range(ROUNDS)]
         cells = [f"{name}, {unit}", *[cell(rounds, device) for device in devices],
