@@ -89,7 +89,9 @@ static struct rdma_cm_id* expect_event(struct side* side, enum rdma_cm_event_typ
   check_rdma(rdma_ack_cm_event(event), "rdma_ack_cm_event");
 
   if (type != expected) {
-    // For example RDMA_CM_EVENT_REJECTED when nobody listens; status is then a negative errno.
+    // For example RDMA_CM_EVENT_REJECTED when nobody listens. What status means depends on the
+    // network then: a reason of InfiniBand's connection manager over RoCE (8: no such service), a
+    // negative errno over iWARP.
     fprintf(stderr, "%s: got %s (status %d) instead of %s\n", side->name, rdma_event_str(type),
             status, rdma_event_str(expected));
     exit(EXIT_FAILURE);
@@ -329,6 +331,13 @@ static void client(struct sockaddr* address) {
 
 // ---- Command line -------------------------------------------------------------------------------
 
+// getaddrinfo() would take any number, and keep its lower 16 bits.
+static int good_port(const char* text) {
+  char* end;
+  long number = strtol(text, &end, 10);
+  return *text != '\0' && *end == '\0' && number > 0 && number <= 65535;
+}
+
 static int usage(const char* program) {
   fprintf(stderr, "usage: %s -s [-a ADDRESS] [-p PORT]\n       %s -c -a ADDRESS [-p PORT]\n",
           program, program);
@@ -350,13 +359,17 @@ int main(int argc, char** argv) {
       return usage(argv[0]);
   }
   if (role == 0 || (role == 'c' && host == NULL)) return usage(argv[0]);
+  if (!good_port(port)) {
+    fprintf(stderr, "%s: not a port: a number from 1 to 65535 is needed\n", port);
+    return usage(argv[0]);
+  }
 
   // Without -a the server takes every address. "::" takes IPv4 clients as well as IPv6 ones.
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
   struct addrinfo* found;
   int error = getaddrinfo(host != NULL ? host : "::", port, &hints, &found);
   if (error != 0) {
-    fprintf(stderr, "%s: %s\n", host, gai_strerror(error));
+    fprintf(stderr, "%s: %s\n", host != NULL ? host : "::", gai_strerror(error));
     return EXIT_FAILURE;
   }
   if (role == 's')

@@ -197,7 +197,11 @@ static void destroy_resources(struct side* side) {
 static void write_to_other(struct side* side, const char* text) {
   snprintf(side->source, BUFFER_BYTES, "%s", text);
   uint32_t bytes = (uint32_t)strlen(side->source) + 1;
-  if (bytes > side->remote.bytes) die("write_to_other", ENOSPC);
+  if (bytes > side->remote.bytes) {
+    fprintf(stderr, "%s: %u bytes do not fit into the other's target of %u\n", side->name, bytes,
+            side->remote.bytes);
+    exit(EXIT_FAILURE);
+  }
 
   struct ibv_sge piece = {
       .addr = (uintptr_t)side->source, .length = bytes, .lkey = side->source_mr->lkey};
@@ -330,6 +334,13 @@ static void client(struct sockaddr* address) {
 
 // ---- Command line -------------------------------------------------------------------------------
 
+// getaddrinfo() would take any number, and keep its lower 16 bits.
+static int good_port(const char* text) {
+  char* end;
+  long number = strtol(text, &end, 10);
+  return *text != '\0' && *end == '\0' && number > 0 && number <= 65535;
+}
+
 static int usage(const char* program) {
   fprintf(stderr, "usage: %s -s [-a ADDRESS] [-p PORT]\n       %s -c -a ADDRESS [-p PORT]\n",
           program, program);
@@ -351,12 +362,16 @@ int main(int argc, char** argv) {
       return usage(argv[0]);
   }
   if (role == 0 || (role == 'c' && host == NULL)) return usage(argv[0]);
+  if (!good_port(port)) {
+    fprintf(stderr, "%s: not a port: a number from 1 to 65535 is needed\n", port);
+    return usage(argv[0]);
+  }
 
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
   struct addrinfo* found;
   int error = getaddrinfo(host != NULL ? host : "::", port, &hints, &found);
   if (error != 0) {
-    fprintf(stderr, "%s: %s\n", host, gai_strerror(error));
+    fprintf(stderr, "%s: %s\n", host != NULL ? host : "::", gai_strerror(error));
     return EXIT_FAILURE;
   }
   if (role == 's')

@@ -74,3 +74,16 @@ def nobody_listens(run):
     client = run.start([program, "-c", "-a", "127.0.0.1", "-p", free_port()])
     run.exits(client, 1)
     contains(client.errors(), "got RDMA_CM_EVENT_REJECTED")
+
+
+@case("examples.command_line")
+def command_line(run):
+    """What is wrong with it is named."""
+    for name in ("connect", "write_with_imm"):
+        program = run.build / "examples" / name
+        if not program.exists():
+            raise Skip("the examples were not built")
+        for port in ("foo", "99999", "0", ""):
+            wrong = run.start([program, "-s", "-p", port])
+            run.exits(wrong, 2)
+            contains(wrong.errors(), f"{port}: not a port", "usage:")
