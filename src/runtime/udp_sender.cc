@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/guarded_copy.h"
+#include "runtime/io_buffer.h"
 #include "runtime/roce_port.h"
 #include "wire/bth.h"
 #include "wire/icrc.h"
@@ -23,6 +24,10 @@ namespace {
 // Source ports of RoCEv2 senders are from the dynamic range (IBTA A17.3.1.2).
 constexpr std::uint32_t kFirstSourcePort = 0xc000;
 constexpr int kPortAttempts = 8;
+// Frames up to this size are copied together in the pass that computes the ICRC: the kernel takes
+// one piece faster than many small ones, and from the cache. With a path MTU of 4096 a stream would
+// lose a twentieth by it, with 1024 it gains a fifth.
+constexpr std::size_t kMostCopied = 2200;
 
 wire::IpAddress ip_address(const model::Gid& gid) {
   return std::bit_cast<wire::IpAddress>(gid.bytes);
@@ -34,10 +39,17 @@ bool extend_over(std::uint32_t& crc, Bytes piece) {
   return guarded(piece.data(), piece.size(), [&] { crc = wire::crc32_extend(before, piece); });
 }
 
+/// The same, copying them.
+bool copy_over(std::uint32_t& crc, std::byte* to, Bytes piece) {
+  const std::uint32_t before = crc;
+  return guarded(piece.data(), piece.size(), [&] { crc = wire::crc32_copy(before, to, piece); });
+}
+
 /// A part of the frames in the form that the socket takes: messages of one or several frames each.
 class Burst {
  public:
-  explicit Burst(const wire::IcrcFlow& flow) : flow_(flow) {}
+  /// `room`: for what is copied; may be empty.
+  Burst(const wire::IcrcFlow& flow, MutableBytes room) : flow_(flow), room_(room) {}
 
   /// Takes frames from the front, as many as fit in. `most_in_run`: frames of one message. Stops in
   /// front of one that cannot be read.
@@ -51,9 +63,11 @@ class Burst {
 
  private:
   bool add(const Frame& frame, std::uint16_t identification);
-  void start_message();
+  bool add_copy(const Frame& frame, std::uint16_t identification);
 
   const wire::IcrcFlow& flow_;
+  const MutableBytes room_;
+  std::size_t copied_ = 0;  // of the room
   std::array<iovec, kMaxFrames * 2 + kMaxFramePieces> vectors_;
   std::array<std::array<std::byte, 8>, kMaxFrames> trailers_;
   std::array<io::UdpMessage, io::UdpSocket::kMaxMessages> messages_;
@@ -63,8 +77,37 @@ class Burst {
   std::size_t frames_ = 0;
 };
 
+// Segments after the first (identification 0) continue the piece that they lie behind.
+bool Burst::add_copy(const Frame& frame, std::uint16_t identification) {
+  std::uint32_t crc = flow_.start(frame.bytes + wire::kIcrcBytes, identification);
+  crc = wire::icrc_headers(crc, frame.header);
+  std::byte* const begin = room_.data() + copied_;
+  std::memcpy(begin, frame.header.data(), frame.header.size());
+  std::byte* to = begin + frame.header.size();
+  for (const Bytes piece : frame.pieces) {
+    if (!copy_over(crc, to, piece)) return false;
+    to += piece.size();
+  }
+  std::memset(to, 0, frame.pad_bytes);
+  wire::store_icrc(to + frame.pad_bytes, wire::icrc_pad(crc, frame.pad_bytes));
+  const std::size_t bytes = frame.bytes + wire::kIcrcBytes;
+  copied_ += bytes;
+  if (identification != 0) {
+    iovec& last = vectors_[vector_count_ - 1];
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == begin) {
+      last.iov_len += bytes;
+      return true;
+    }
+  }
+  vectors_[vector_count_++] = {begin, bytes};
+  return true;
+}
+
 // False, and nothing added, when the frame cannot be read.
 bool Burst::add(const Frame& frame, std::uint16_t identification) {
+  if (frame.bytes <= kMostCopied && room_.size() - copied_ >= frame.bytes + wire::kIcrcBytes) {
+    return add_copy(frame, identification);
+  }
   std::uint32_t crc = flow_.start(frame.bytes + wire::kIcrcBytes, identification);
   crc = wire::icrc_headers(crc, frame.header);
   std::size_t used = vector_count_;
@@ -177,9 +220,10 @@ SendOutcome UdpSender::send(const model::AddressVector& to, bool by_interface,
   const wire::IcrcFlow flow(ip_address(to.source), ip_address(to.destination), socket_.port());
   std::size_t most_in_run =
       takes_segments(to.destination) ? io::UdpSocket::kMaxSegments : std::size_t{1};
+  const IoBuffer buffer = IoBuffer::borrow();
   std::size_t done = 0;
   while (done < frames.size()) {
-    Burst burst(flow);
+    Burst burst(flow, buffer ? buffer.bytes() : MutableBytes{});
     burst.fill(frames.subspan(done), most_in_run);
     if (burst.frames() == 0) return {SendStatus::kUnreadable, done};
     const auto sent = socket_.send(path, burst.messages());
