@@ -14,9 +14,6 @@
 namespace airdma::runtime {
 namespace {
 
-// While all busy sockets are asked by hand, epoll is asked for the others every so many polls.
-constexpr std::uint32_t kPollsPerLook = 8;
-
 /// The frames of a batch from packet `first` on.
 class Frames {
  public:
@@ -160,10 +157,8 @@ bool RocePort::poll() {
   if (!state_.is_opened()) return false;
   state_.peers().retry();
   const bool any = state_.busy().poll();
-  thread_local std::uint32_t polls = 0;
-  if (state_.busy().size() == 0 || ++polls % kPollsPerLook == 0) {
-    state_.progress().serve_ready_streams();
-  }
+  // Whoever polls asks epoll for the others now and then.
+  if (state_.busy().size() == 0) state_.progress().serve_ready_streams();
   return any;
 }
 

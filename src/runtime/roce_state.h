@@ -178,6 +178,7 @@ class UdpInlet final : public Inlet {
   io::UdpSocket socket_;
   io::UdpInbox inbox_;
   bool large_ = false;  // the last one was
+  bool came_ = false;   // something did when it was asked last
   std::array<io::UdpArrival, io::UdpInbox::kSlots> arrivals_;
 };
 
