@@ -290,13 +290,20 @@ int CompletionQueue::poll(int count, model::Completion* out, CompletionTime* tim
   } else {
     if (polls % kTellOfPollsEvery == 0) tell_of_polls();
   }
-  return take(count, out, times);
+  const int taken = take(count, out, times);
+  if (taken > 0 && available_.load(std::memory_order_relaxed) == 0) tell_of_end();
+  return taken;
 }
 
 // A program that always finds something polls, too: the streams stay its own.
 void CompletionQueue::tell_of_polls() {
   Progress* const progress = progress_.load(std::memory_order_relaxed);
   if (progress != nullptr && progress->note_poll()) progress->serve_ready_streams();
+}
+
+// It may be what the program has polled for.
+void CompletionQueue::tell_of_end() {
+  if (Progress* const progress = progress_.load(std::memory_order_relaxed)) progress->note_found();
 }
 
 void CompletionQueue::drive_transport() {

@@ -146,6 +146,7 @@ class CompletionQueue {
   void fail_members();
   void drive_transport();
   void tell_of_polls();
+  void tell_of_end();
   static void release(const CompletionRing::Entry& entry) {
     if (entry.released != nullptr) entry.released->fetch_add(1, std::memory_order_release);
   }

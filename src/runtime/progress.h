@@ -88,6 +88,9 @@ class Progress {
   void note_empty_poll(std::uint32_t in_a_row);
   /// A successful one. Whether the streams are left to threads that poll.
   bool note_poll();
+  /// A poll has taken all that was found. Ends polling when this program most likely polls no more
+  /// now (poll_habit.h).
+  void note_found();
   [[nodiscard]] bool delegated() const;
   /// Around work of a thread that may last longer than the progress thread waits for its next poll.
   void begin_busy();
@@ -98,7 +101,8 @@ class Progress {
   bool leave_to_poller(WatchId id);
   /// Reports what is ready by then, too.
   void watch_again(WatchId id);
-  /// The program is about to sleep: the progress thread takes the streams back now.
+  /// The program is about to sleep: gives the streams back to the progress thread, which need not
+  /// wake up for that.
   void note_poll_end();
   /// Takes ready streams, and those left unfinished, and serves them on this thread. False when
   /// there are none.

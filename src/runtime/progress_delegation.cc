@@ -28,8 +28,11 @@ constexpr int kTickShare = 8;
 void Progress::note_empty_poll(std::uint32_t in_a_row) {
   if (in_a_row < kPollsBeforeDelegation) return;
   state_.count_poll();
+  state_.habit.found_nothing();
   if (state_.delegated.load(std::memory_order_relaxed)) return;
-  if (!state_.delegated.exchange(true)) state_.wake();
+  if (state_.delegated.exchange(true)) return;
+  state_.habit.polling_begins(now());
+  state_.wake();
 }
 
 bool Progress::note_poll() {
@@ -38,9 +41,15 @@ bool Progress::note_poll() {
   return true;
 }
 
+void Progress::note_found() {
+  if (!state_.delegated.load(std::memory_order_relaxed) || !state_.habit.found()) return;
+  state_.habit.given_back(now());
+  note_poll_end();
+}
+
 void Progress::note_poll_end() {
   if (!state_.delegated.load(std::memory_order_relaxed)) return;
-  if (state_.delegated.exchange(false)) state_.wake();
+  if (state_.delegated.exchange(false)) state_.give_streams_back();
 }
 
 bool Progress::delegated() const { return state_.delegated.load(std::memory_order_relaxed); }
@@ -139,7 +148,7 @@ bool ProgressState::serve_unfinished() {
 // Taken out rather than watched for nothing: an arrival would still go through both sets, in the
 // sender's time on a local path.
 void ProgressState::watch_stream_set(bool on) {
-  if (on == stream_set_watched) return;
+  if (on == stream_set_watched.load(std::memory_order_relaxed)) return;
   if (on) {
     // What fails here is tried again at the next look.
     stream_set_watched =
@@ -150,30 +159,55 @@ void ProgressState::watch_stream_set(bool on) {
   ::epoll_ctl(control_set.get(), EPOLL_CTL_DEL, stream_set.get(), nullptr);
 }
 
+// With watch_mutex.
+void ProgressState::take_streams_back() {
+  watch_stream_set(true);
+  recheck_streams(true);
+}
+
+// By a thread that polls no more. The progress thread sleeps on, in a set that has the streams
+// again: waking it to do the same would cost two switches of threads when something is about to
+// arrive.
+void ProgressState::give_streams_back() {
+  bool all = false;
+  {
+    std::lock_guard watching(watch_mutex);
+    // Another thread has begun to poll, and has woken the progress thread.
+    if (delegated.load(std::memory_order_acquire)) return;
+    take_streams_back();
+    all = stream_set_watched.load(std::memory_order_relaxed);
+  }
+  {
+    std::lock_guard lock(mutex);
+    if (!unfinished.empty() || !away.empty()) all = false;
+  }
+  if (!all) wake();
+}
+
 // Leaves the streams to threads that poll while they do, and takes them back when none has polled
 // for a tick.
 void ProgressState::update_delegation() {
+  std::lock_guard watching(watch_mutex);
   if (!delegated.load(std::memory_order_acquire)) {
     tick = kFirstTick;
-    watch_stream_set(true);
-    recheck_streams(true);
-    return;
+    return take_streams_back();
   }
   const std::uint64_t polls_now = polls.load(std::memory_order_relaxed);
-  const bool first_look = stream_set_watched;
+  const bool first_look = stream_set_watched.load(std::memory_order_relaxed);
   // A poll that finds much may last longer than this thread has slept.
   const bool busy = busy_threads.load(std::memory_order_relaxed) != 0;
   if (!first_look && !busy && polls_now == polls_seen) {
     delegated.store(false, std::memory_order_release);
+    habit.polling_ended();
     tick = kFirstTick;
-    watch_stream_set(true);
-    recheck_streams(true);
-    return;
+    return take_streams_back();
   }
   if (!first_look) recheck_streams(false);
   const Time now = Progress::now();
   if (first_look) delegated_at = now;
   tick = std::clamp((now - delegated_at) / kTickShare, kFirstTick, kLongestTick);
+  // Who is expected to give the streams back is looked after in case, and not soon.
+  if (habit.learned()) tick = kLongestTick;
   polls_seen = polls_now;
   watch_stream_set(false);
 }

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "io/fd.h"
+#include "runtime/poll_habit.h"
 #include "runtime/progress.h"
 
 namespace airdma::runtime {
@@ -71,11 +72,14 @@ struct ProgressState {
   std::atomic<std::uint64_t> polls{0};  // roughly
   std::atomic<bool> delegated{false};
   std::atomic<int> busy_threads{0};  // that poll, and are at what they found
+  PollHabit habit;
+  // Written with it; `mutex` may be taken behind it, not before.
+  std::mutex watch_mutex;
+  std::atomic<bool> stream_set_watched{true};
   // Used by the progress thread alone.
   std::uint64_t polls_seen = 0;
   Duration tick = kFirstTick;
   Time delegated_at{};
-  bool stream_set_watched = true;
 
   Status open();
   Status start_thread();
@@ -93,6 +97,8 @@ struct ProgressState {
   /// `replacement`: of a thread that replace_thread() gave up.
   void run(bool replacement);
   void update_delegation();
+  void take_streams_back();
+  void give_streams_back();
   void update_flushing();
   void flush_held(bool overdue);
   void watch_stream_set(bool on);

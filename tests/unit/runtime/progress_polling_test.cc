@@ -186,6 +186,21 @@ TEST_F(LeftStream, IsWatchedAgainAtTheEndOfPolling) {
   expect_served();
 }
 
+// The same without a word from the program, when its polling has ended that way some times before.
+TEST_F(LeftStream, IsWatchedAgainAfterThePollThatFoundWhatWasPolledFor) {
+  // Each time the progress thread notices, when it looks, that nobody has polled since.
+  for (int times = 0; progress_->delegated(); ++times) {
+    progress_->note_found();
+    if (!progress_->delegated()) break;
+    ASSERT_LT(times, 1000);
+    while (progress_->delegated()) std::this_thread::yield();
+    progress_->note_empty_poll(1000);
+  }
+  stream_->watched_again.get_future().wait();
+  arrive();
+  expect_served();
+}
+
 TEST_F(LeftStream, IsWatchedAgainOnDemand) {
   arrive();
   progress_->watch_again(id_);
