@@ -58,7 +58,7 @@ class PollHabit {
   }
 
   std::atomic<bool> found_{false};  // the last poll did
-  std::atomic<int> times_{0};   // that polling ended with success
+  std::atomic<int> times_{0};       // that polling ended with success
   std::atomic<int> doubt_{0};
   std::atomic<Time> given_back_at_{Time{}};
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Sends packets by UDP: adds the ICRC, and joins packets of equal size into one send that the
 // kernel or the network card takes apart again (UDP_SEGMENT). Small packets are copied together;
-// of large ones the payload is read twice where it lies, for the ICRC and by the kernel. Memory that
-// the program has unmapped is found by the first pass.
-// One socket per process and family, on a port of its own: networks spread flows by it, and a
-// receiver's kernel joins what comes from one process only.
+// of large ones the payload is read twice where it lies, for the ICRC and by the kernel. Memory
+// that the program has unmapped is found by the first pass. One socket per process and family, on a
+// port of its own: networks spread flows by it, and a receiver's kernel joins what comes from one
+// process only.
 #pragma once
 
 #include <array>
