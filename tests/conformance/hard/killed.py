@@ -54,7 +54,7 @@ def settled(run, server, wanted, what):
         raise Failure(f"{what}: {last[:2]} descriptors and threads instead of {wanted[:2]}") from None
 
 
-@case("hard.kill_rping_client", needs=["rping"], sanitized=True, timeout_s=120, cm="iwarp")
+@case("hard.kill_rping_client", needs=["rping"], sanitized=True, timeout_s=120, cm="both")
 def kill_rping_client(run):
     """Clients of a persistent server die; it frees what they used and serves the next."""
     port = free_port()
@@ -91,7 +91,7 @@ def kill_rping_client(run):
         raise Failure(f"{grown_kb} kB more after {rounds} kills")
 
 
-@case("hard.kill_rping_server", needs=["rping"], sanitized=True, timeout_s=120, cm="iwarp")
+@case("hard.kill_rping_server", needs=["rping"], sanitized=True, timeout_s=120, cm="both")
 def kill_rping_server(run):
     """The server dies; its client hears DISCONNECTED, or cannot connect, and ends."""
     dice = random.Random(run.seed)
@@ -126,14 +126,14 @@ def kill_perftest(run, victim_is_client, number, dice):
         raise Failure(f"round {number}: signal {-status} ended the survivor")
 
 
-@case("hard.kill_write_bw_server", needs=["ib_write_bw"], sanitized=True, timeout_s=180, cm="iwarp")
+@case("hard.kill_write_bw_server", needs=["ib_write_bw"], sanitized=True, timeout_s=180, cm="both")
 def kill_write_bw_server(run):
     dice = random.Random(run.seed)
     for number in range(run.rounds or 10):
         kill_perftest(run, False, number, dice)
 
 
-@case("hard.kill_write_bw_client", needs=["ib_write_bw"], sanitized=True, timeout_s=180, cm="iwarp")
+@case("hard.kill_write_bw_client", needs=["ib_write_bw"], sanitized=True, timeout_s=180, cm="both")
 def kill_write_bw_client(run):
     dice = random.Random(run.seed)
     for number in range(run.rounds or 10):
