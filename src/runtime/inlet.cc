@@ -56,6 +56,20 @@ void Inlet::drain() {
   if (more) progress_.serve_later(watch_.load());
 }
 
+void Inlet::settle() {
+  bool more = false;
+  bool ended = false;
+  {
+    std::lock_guard lock(lock_);
+    const bool before = ended_;
+    more = receive_turn();
+    ended = ended_ && !before;
+  }
+  if (ended) on_end();
+  drain();  // for who came meanwhile and did not get it
+  if (more) progress_.serve_later(watch_.load());
+}
+
 bool Inlet::poll() {
   if (!polled_.load(std::memory_order_relaxed)) polled_.store(true, std::memory_order_relaxed);
   Received received = Received::kNothing;

@@ -22,6 +22,9 @@ class Inlet : public Pollable, public std::enable_shared_from_this<Inlet> {
 
   /// Receives all there is, on this thread or the one that is at it.
   void drain();
+  /// The same, and what was there at the call has been delivered on return. Not by who is called
+  /// for what arrives.
+  void settle();
   /// For threads that poll: receives once. True when something came.
   bool poll();
   /// Takes the socket off the set that wakes threads, as long as threads poll. Again and again.

@@ -143,6 +143,13 @@ void PacketQueuePair::receives_posted() {
   if (state() == QpState::kError) drive(kReceives);
 }
 
+// What finds no receive is lost, also when nobody has looked at the socket until now.
+void PacketQueuePair::before_receives() {
+  const bool reliable = config_.type != model::QpType::kUd && config_.type != model::QpType::kUc;
+  if (reliable || receive_queue_.free_slots() != receive_queue_.depth()) return;
+  if (state() != QpState::kInit) port_.settle();
+}
+
 // What arrives comes through the port, which the completion queue has asked already.
 void PacketQueuePair::drive_polling() {
   const bool answer = answer_.polled(polls());

@@ -46,6 +46,7 @@ class PacketQueuePair final : public QueuePair, public PacketSink {
 
   void sends_posted(std::uint32_t count, std::uint64_t bytes) override;
   void receives_posted() override;
+  void before_receives() override;
 
   // State, as ibv_modify_qp wants it.
   /// Takes the attributes that `mask` names (model::kQpAttr*); the caller has checked that they are

@@ -74,6 +74,8 @@ class QueuePair : public Pollable, public std::enable_shared_from_this<QueuePair
   /// `count` requests of `bytes` payload in all. They may wait for more (post_burst.h).
   virtual void sends_posted(std::uint32_t count, std::uint64_t bytes) = 0;
   virtual void receives_posted() = 0;
+  /// Before receives are posted, with no lock: nothing that has arrived already may get them.
+  virtual void before_receives() {}
 
   /// In SQD with sends begun that are not complete.
   virtual bool sends_draining() = 0;

@@ -162,6 +162,10 @@ bool RocePort::poll() {
   return any;
 }
 
+void RocePort::settle() {
+  if (state_.is_opened()) state_.settle_local();
+}
+
 // --- The connection manager ---
 
 void RocePort::set_mad_sink(std::weak_ptr<MadSink> sink) { state_.set_mad_sink(std::move(sink)); }

@@ -134,6 +134,8 @@ class RocePort {
   /// For threads that poll: receives what there is, unless another thread is at it. True when
   /// something came.
   bool poll();
+  /// Delivers what processes of this host have sent until now. With no lock that a sink takes.
+  void settle();
 
   // The connection manager.
   void set_mad_sink(std::weak_ptr<MadSink> sink);

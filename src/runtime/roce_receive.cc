@@ -104,6 +104,7 @@ Inlet::Received LocalInlet::receive_once() {
 void LocalInlet::on_end() {
   stop_watching();
   state_.busy().forget(this);
+  state_.remove_local(this);
 }
 
 // --- Delivery ---

@@ -87,6 +87,8 @@ Status RoceState::add_lease() {
   WatchId id = 0;
   if (auto status = accept_from((*lease)->take_listener(), acceptor, id); !status) return status;
   leases_.push_back(std::move(*lease));
+  std::lock_guard lock(local_lock_);
+  acceptors_.push_back(std::move(acceptor));
   return {};
 }
 
@@ -168,11 +170,38 @@ void LocalAcceptor::close() {
   listener_.close();
 }
 
-void LocalAcceptor::on_ready(std::uint32_t) {
+void LocalAcceptor::on_ready(std::uint32_t) { accept_all(); }
+
+void LocalAcceptor::accept_all() {
+  std::lock_guard lock(accepting_);
   while (auto connection = accept()) {
     const auto inlet = std::make_shared<LocalInlet>(state_, std::move(*connection));
-    [[maybe_unused]] const Status status = inlet->begin();
+    state_.add_local(inlet);
+    if (!inlet->begin()) state_.remove_local(inlet.get());
   }
+}
+
+void RoceState::add_local(const std::shared_ptr<Inlet>& inlet) {
+  std::lock_guard lock(local_lock_);
+  local_inlets_.push_back(inlet);
+}
+
+void RoceState::remove_local(const Inlet* inlet) {
+  std::shared_ptr<Inlet> last_reference;
+  std::lock_guard lock(local_lock_);
+  const auto found = std::ranges::find(local_inlets_, inlet, &std::shared_ptr<Inlet>::get);
+  if (found == local_inlets_.end()) return;
+  last_reference = std::exchange(*found, local_inlets_.back());
+  local_inlets_.pop_back();
+}
+
+void RoceState::settle_local() {
+  const auto copied = [&](const auto& of) {
+    std::lock_guard lock(local_lock_);
+    return of;
+  };
+  for (const auto& acceptor : copied(acceptors_)) acceptor->accept_all();
+  for (const auto& inlet : copied(local_inlets_)) inlet->settle();
 }
 
 }  // namespace airdma::runtime

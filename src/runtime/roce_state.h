@@ -68,6 +68,10 @@ class RoceState final : public SteeredSockets {
   /// A packet did not come to its process at once.
   void note_stray() { steering_->suspect_stray(); }
   void deliver_local(const rocev2::PacketOrigin& origin, std::span<const Bytes> packets);
+  /// Delivers what processes of this host have sent until now.
+  void settle_local();
+  void add_local(const std::shared_ptr<Inlet>& inlet);
+  void remove_local(const Inlet* inlet);
 
   // Management datagrams.
   void set_mad_sink(std::weak_ptr<MadSink> sink);
@@ -132,6 +136,10 @@ class RoceState final : public SteeredSockets {
   SinkTable sinks_;
   BusyInlets busy_;
 
+  SpinLock local_lock_;  // these two
+  std::vector<std::shared_ptr<LocalAcceptor>> acceptors_;
+  std::vector<std::shared_ptr<Inlet>> local_inlets_;
+
   SpinLock mad_lock_;  // all below
   std::weak_ptr<MadSink> mad_sink_;
   std::set<std::string> services_;
@@ -145,6 +153,8 @@ class LocalAcceptor final : public Pollable, public std::enable_shared_from_this
       : state_(state), listener_(std::move(listener)) {}
   [[nodiscard]] int fd() const { return listener_.fd(); }
   void on_ready(std::uint32_t events) override;
+  /// Takes in who waits. Who had connected at the call has been taken in on return.
+  void accept_all();
   void on_deadline() override {}
   /// The name is free when this returns, whoever still serves the last connection.
   void close();
@@ -153,6 +163,7 @@ class LocalAcceptor final : public Pollable, public std::enable_shared_from_this
   std::optional<io::LocalConnection> accept();
 
   RoceState& state_;
+  std::mutex accepting_;
   std::mutex mutex_;  // the listener
   io::LocalListener listener_;
 };

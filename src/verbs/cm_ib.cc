@@ -223,7 +223,7 @@ Status IbConnections::accept(Id& id, const rdma_conn_param* param) const {
     abandon(id);
     id.state = IdState::kClosed;
     flush_queue_pair(id);
-    return fail(ECONNRESET, "accept");
+    return fail(EINVAL, "accept");
   }
   id.state = IdState::kAccepted;
   return {};

@@ -56,6 +56,7 @@ int take_receives(runtime::SharedReceiveQueue& shared, ibv_recv_wr*& wr, std::ui
 int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) noexcept {
   Qp* qp = find_object(handle);
   if (qp == nullptr || wr == nullptr || qp->srq != nullptr) return refuse(wr, bad_wr, EINVAL);
+  qp->runtime->before_receives();
   std::uint32_t taken = 0;
   const int error = take_receives(*qp, wr, taken);
   if (taken != 0) qp->runtime->receives_posted();

@@ -79,6 +79,18 @@ TEST_F(RoceDatagramTest, AreAnsweredThroughTheirCompletion) {
   EXPECT_EQ(next(a_.cq).byte_len, kGrh + 9);
 }
 
+// Also when the program posts one before anybody has looked for what came.
+TEST_F(RoceDatagramTest, WithoutAReceiveVanish) {
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_EQ(datagram(1, 8), 0);
+    expect(a_.cq, 1);
+    ASSERT_EQ(receive(b_.qp, 7, piece(b_, 0, 4096)), 0);
+    ASSERT_EQ(datagram(2, 9), 0);
+    expect(a_.cq, 2);
+    ASSERT_EQ(next(b_.cq).byte_len, kGrh + 9) << round;
+  }
+}
+
 TEST_F(RoceDatagramTest, WithAnotherKeyVanish) {
   ASSERT_EQ(receive(b_.qp, 7, piece(b_, 0, 4096)), 0);
   ASSERT_EQ(datagram(1, 8, kTestQkey + 1), 0);
