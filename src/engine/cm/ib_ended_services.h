@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -57,11 +56,12 @@ class EndedServices {
   /// Those that somebody came for, or nobody.
   template <class Which>
   [[nodiscard]] std::vector<EarlyRequest> take_if(Which which) {
-    const auto rest = std::stable_partition(requests_.begin(), requests_.end(),
-                                            [&](const EarlyRequest& one) { return !which(one); });
-    std::vector<EarlyRequest> taken(std::make_move_iterator(rest),
-                                    std::make_move_iterator(requests_.end()));
-    requests_.erase(rest, requests_.end());
+    std::vector<EarlyRequest> taken;
+    std::erase_if(requests_, [&](const EarlyRequest& one) {
+      if (!which(one)) return false;
+      taken.push_back(one);
+      return true;
+    });
     return taken;
   }
   [[nodiscard]] std::optional<Time> next_deadline() const {
