@@ -2,6 +2,7 @@
 """What airdma records of programs over RoCEv2, as tshark reads it: whole conversations between two
 network namespaces, and within one."""
 import collections
+import decimal
 import pathlib
 import struct
 import subprocess
@@ -93,7 +94,9 @@ def judge_icrc(frame):
 def judge_management(trace):
     """One connection's management in its order, and no queue pairs but those it names. Either end
     may have recorded a message, or both, and a message may have been repeated."""
-    names = [row[0].split(": ")[1] for row in trace.rows("_ws.col.Info", of="infiniband.mad")]
+    # What was sent is recorded once it is sent, with the time before: the answer may be there first.
+    rows = trace.rows("frame.time_epoch", "_ws.col.Info", of="infiniband.mad")
+    names = [info.split(": ")[1] for _, info in sorted(rows, key=lambda row: decimal.Decimal(row[0]))]
     equal(list(dict.fromkeys(names)), CM_MESSAGES, "CM messages")
     said = trace.rows("infiniband.cm.req.localqpn", of="infiniband.cm.req")
     answered = trace.rows("infiniband.cm.rep.localqpn", of="infiniband.cm.rep")
