@@ -54,7 +54,8 @@ def settled(run, server, wanted, what):
         raise Failure(f"{what}: {last[:2]} descriptors and threads instead of {wanted[:2]}") from None
 
 
-@case("hard.kill_rping_client", needs=["rping"], sanitized=True, timeout_s=120, cm="both")
+# Over iWARP alone: rping's server ends itself at the UNREACHABLE of a client that died before its RTU.
+@case("hard.kill_rping_client", needs=["rping"], sanitized=True, timeout_s=120, cm="iwarp")
 def kill_rping_client(run):
     """Clients of a persistent server die; it frees what they used and serves the next."""
     port = free_port()
