@@ -23,7 +23,10 @@ class LocalAddresses final : public Pollable, public std::enable_shared_from_thi
   /// Routes, not the device, say by which interface packets leave: the addresses of the loopback
   /// interface are the host's, wherever its networks are.
   [[nodiscard]] bool is_loopback(std::uint32_t interface_index) const {
-    return interface_index == loopback_index_.load(std::memory_order_relaxed);
+    return interface_index == loopback_index();
+  }
+  [[nodiscard]] std::uint32_t loopback_index() const {
+    return loopback_index_.load(std::memory_order_relaxed);
   }
 
   void on_ready(std::uint32_t events) override;

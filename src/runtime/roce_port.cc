@@ -109,10 +109,26 @@ SendOutcome RoceState::send_locally(const model::AddressVector& to, std::span<co
   return {SendStatus::kSent, done};
 }
 
+SendOutcome RoceState::send_to_group(const model::AddressVector& to,
+                                     std::span<const Frame> frames) {
+  const rocev2::PacketOrigin origin = origin_of(to);
+  const SendTrace trace(origin, 0);
+  SendOutcome whole{SendStatus::kSent, frames.size()};
+  for (const std::uint32_t block : groups_.members(to.destination)) {
+    const auto outcome = peers_->send(origin, block, frames.first(whole.packets));
+    if (outcome && outcome->status == SendStatus::kUnreadable) whole = *outcome;
+  }
+  trace.sent(frames, whole);
+  return whole;
+}
+
 SendOutcome RocePort::send(const rocev2::PacketBatch& batch, std::size_t first) {
   if (!state_.is_opened()) return {SendStatus::kUnreachable, batch.packets().size() - first};
   const Frames frames(batch, first);
   const model::AddressVector& to = batch.destination();
+  if (state_.is_local_group(to.destination, to.interface_index)) {
+    return state_.send_to_group(to, frames.all());
+  }
   return is_local(to.destination) ? state_.send_locally(to, frames.all())
                                   : state_.send_by_udp(to, frames.all());
 }
@@ -190,7 +206,12 @@ Status RocePort::join(const model::Gid& group, std::uint32_t interface_index, Qp
   const auto first = state_.sinks().join({group, interface_index}, qpn);
   if (!first) return std::unexpected(first.error());
   if (!*first) return {};
-  const auto status = inlet->socket().join(address_of(group, interface_index), interface_index);
+  auto status = inlet->socket().join(address_of(group, interface_index), interface_index);
+  if (status && state_.is_local_group(group, interface_index)) {
+    status = state_.groups().join(group, state_.first_block());
+    if (!status) [[maybe_unused]]
+      const auto left = inlet->socket().leave(address_of(group, interface_index), interface_index);
+  }
   if (!status) [[maybe_unused]]
     const auto undone = state_.sinks().leave({group, interface_index}, qpn);
   return status;
@@ -199,6 +220,7 @@ Status RocePort::join(const model::Gid& group, std::uint32_t interface_index, Qp
 Status RocePort::leave(const model::Gid& group, std::uint32_t interface_index, Qpn qpn) {
   const auto last = state_.sinks().leave({group, interface_index}, qpn);
   if (!last) return std::unexpected(last.error());
+  if (*last && state_.is_local_group(group, interface_index)) state_.groups().leave(group);
   UdpInlet* inlet = state_.inlet(!group.is_v4());
   if (!*last || inlet == nullptr) return {};
   return inlet->socket().leave(address_of(group, interface_index), interface_index);

@@ -171,6 +171,8 @@ void RoceState::deliver_local(const rocev2::PacketOrigin& origin, std::span<cons
   Gatherer gatherer([&](Qpn qpn, std::span<const Bytes> of_one) {
     if (qpn == wire::kManagementQpn) {
       for (const Bytes packet : of_one) deliver_mad_packet(packet, origin);
+    } else if (qpn == kMulticastQpn) {
+      deliver_multicast(of_one, origin, addresses_->loopback_index());
     } else if (const auto sink = sinks_.find(qpn)) {
       sink->on_packets(of_one, origin);
     }

@@ -17,6 +17,7 @@
 #include "io/udp_socket.h"
 #include "runtime/inlet.h"
 #include "runtime/local_addresses.h"
+#include "runtime/local_groups.h"
 #include "runtime/local_peers.h"
 #include "runtime/qpn_lease.h"
 #include "runtime/roce_port.h"
@@ -50,6 +51,7 @@ class RoceState final : public SteeredSockets {
   [[nodiscard]] LocalPeers& peers() { return *peers_; }
   [[nodiscard]] LocalAddresses& addresses() { return *addresses_; }
   [[nodiscard]] SinkTable& sinks() { return sinks_; }
+  [[nodiscard]] LocalGroups& groups() { return groups_; }
   [[nodiscard]] BusyInlets& busy() { return busy_; }
   /// Null while the family cannot be had.
   [[nodiscard]] UdpSender* sender(bool v6) {
@@ -62,6 +64,12 @@ class RoceState final : public SteeredSockets {
   // Sending.
   SendOutcome send_by_udp(const model::AddressVector& to, std::span<const Frame> frames);
   SendOutcome send_locally(const model::AddressVector& to, std::span<const Frame> frames);
+  /// A group whose members are found by their names, not by the kernel.
+  [[nodiscard]] bool is_local_group(const model::Gid& gid, std::uint32_t interface_index) const {
+    return gid.is_multicast() && !gid.is_v4() && addresses_->is_loopback(interface_index);
+  }
+  /// To the members of a local group; what one has no room for it does not get.
+  SendOutcome send_to_group(const model::AddressVector& to, std::span<const Frame> frames);
 
   // Delivery.
   void deliver_udp(bool v6, const io::UdpArrival& arrival);
@@ -134,6 +142,7 @@ class RoceState final : public SteeredSockets {
   std::array<Family, 2> families_;
   std::vector<std::unique_ptr<QpnLease>> leases_;
   SinkTable sinks_;
+  LocalGroups groups_;
   BusyInlets busy_;
 
   SpinLock local_lock_;  // these two

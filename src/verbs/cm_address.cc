@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "model/address_vector.h"
 #include "verbs/cm_api.h"
 #include "verbs/cm_ib.h"
 #include "verbs/cm_state.h"
@@ -32,6 +33,10 @@ io::Address reachable(const io::Address& destination, const io::Address& source)
   io::Address host = source;
   host.set_port(destination.port());
   return host;
+}
+
+bool is_group(const io::Address& address) {
+  return model::Gid{address.unmapped().gid()}.is_multicast();
 }
 
 bool on_iwarp(const Device* device) {
@@ -155,6 +160,8 @@ Result<Resolved> resolve(const io::Address& destination, const io::Address& want
   }
   const bool any = wanted_source.family() == 0 || wanted_source.is_any();
   auto source = any ? source_towards(destination) : io::source_for(destination, wanted_source);
+  // A group has no place: the source's interface is where it is joined, whether routes know or not.
+  if (!source && !any && is_group(destination)) source = wanted_source;
   if (!source) return std::unexpected(source.error());
   auto device = device_at(*source);
   if (!device) return std::unexpected(device.error());

@@ -94,6 +94,16 @@ def rping_nobody_listens(run):
     contains(client.errors(), "RDMA_CM_EVENT_REJECTED")
 
 
+@case("rping.nobody_listens.log", needs=["rping"], cm="both")
+def rping_nobody_listens_log(run):
+    port = free_port()
+    client = run.start(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 1], AIRDMA_LOG="info")
+    client.wait(run.programs.seconds(20))
+    told = [line for line in client.errors().splitlines()
+            if line.startswith("airdma[") and f"127.0.0.1:{port}: RDMA_CM_EVENT_REJECTED" in line]
+    equal(len(told), 1, "lines of the log about the rejection")
+
+
 def ucmatose(run, server_options, client_options):
     port = free_port()
     server, client = run.pair(["ucmatose", "-p", port, *server_options],
@@ -217,13 +227,22 @@ def udaddy_many(run):
     udaddy(run, "-c", 50, "-C", 20, "-S", 1000)
 
 
-@case("mckey.messages", needs=["mckey", "stdbuf"], sanitized=True)
-def mckey(run):
-    """A receiver joins the group, and gets what another process sends to it."""
-    base = ["stdbuf", "-oL", "mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-C", 10, "-S", 1000]
-    receiver = run.start(base)
-    run.programs.wait_output(receiver, "joined dgid")
+def mckey(run, group, address):
+    """Receivers join the group, and get what another process sends to it."""
+    base = ["stdbuf", "-oL", "mckey", "-m", group, "-b", address, "-C", 10, "-S", 1000]
+    receivers = [run.start(base), run.start(base)]
+    for receiver in receivers:
+        run.programs.wait_output(receiver, "joined dgid")
     sender = run.start([*base, "-s"])
-    for program in (sender, receiver):
+    for program in (sender, *receivers):
         contains(run.succeeds(program), "data transfers complete", "return status 0")
         absent(program.output() + program.errors(), r"failed|failure|failing|error|unable")
+
+
+for name, group, address in (("messages", "239.1.2.3", "127.0.0.1"),
+                             ("messages.ipv6", "ff0e::99", "::1"),
+                             ("messages.ipv6.link", "ff02::99%lo", "::1"),
+                             ("messages.ipv6.node", "ff01::99%lo", "::1")):
+    @case(f"mckey.{name}", needs=["mckey", "stdbuf"], sanitized=True)
+    def mckey_on_loopback(run, group=group, address=address):
+        mckey(run, group, address)

@@ -77,6 +77,43 @@ TEST(RocePort, BringsPacketsOfThisHostToTheirSink) {
   }
 }
 
+// The kernel has no route to groups of IPv6 on loopback, and one of IPv4 there.
+TEST(RocePort, BringsPacketsForAGroupOnLoopbackToItsMembers) {
+  constexpr Qpn kGroupQpn{0xffffff};
+  constexpr std::uint32_t kLoopback = 1;
+  const model::Gid v6{{0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77, 0x01}};
+  const model::Gid link{{0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77, 0x02}};
+  RocePort& port = RocePort::get();
+  for (const model::Gid& group : {model::Gid::from_v4({239, 77, 1, 2}), v6, link}) {
+    if ((group.is_v4() ? port.report().ipv4_error : port.report().ipv6_error) != 0) continue;
+    const auto member = RegisteredSink::create();
+    const auto second = RegisteredSink::create();
+    const auto stranger = RegisteredSink::create();
+    ASSERT_TRUE(port.join(group, kLoopback, member->qpn));
+    ASSERT_TRUE(port.join(group, kLoopback, second->qpn));
+    const model::Gid& source = group.is_v4() ? testing::kLoopbackV4 : testing::kLoopbackV6;
+    const auto send = [&](unsigned seed) {
+      const auto payload = pattern(1000, seed);
+      rocev2::PacketBatch batch;
+      batch.set_destination({.source = source, .destination = group, .interface_index = kLoopback});
+      add_packet(batch, kGroupQpn, payload);
+      EXPECT_EQ(port.send(batch).status, SendStatus::kSent);
+      return payload;
+    };
+    const auto first = send(1);
+    for (const auto& sink : {member, second}) EXPECT_TRUE(is_packet(sink->wait(1)[0], first));
+    EXPECT_EQ(member->origin().source, source);
+    EXPECT_EQ(member->origin().destination, group);
+    ASSERT_TRUE(port.leave(group, kLoopback, second->qpn));
+    const auto next = send(2);
+    EXPECT_TRUE(is_packet(member->wait(2)[1], next));
+    EXPECT_EQ(second->count(), 1u);
+    EXPECT_EQ(stranger->count(), 0u);
+    ASSERT_TRUE(port.leave(group, kLoopback, member->qpn));
+    EXPECT_FALSE(port.leave(group, kLoopback, member->qpn));
+  }
+}
+
 TEST(RocePort, TellsOfMemoryThatIsGone) {
   io::watch_faults();
   std::byte* const pages = test::map_lone_pages(8192);
