@@ -2,6 +2,7 @@
 // Diagnosis for people, silent unless AIRDMA_LOG asks for it:
 //   AIRDMA_LOG=error|info|debug   to standard error
 //   AIRDMA_LOG=debug:FILE         appended to FILE
+// A value that is neither gives one line on standard error, and no more.
 // Not for engines (they have no I/O) and never once per packet.
 #pragma once
 

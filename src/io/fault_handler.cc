@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/guarded_copy.h"
+#include "base/log.h"
 #include "base/process_global.h"
 
 #ifndef SEGV_PKUERR
@@ -166,7 +167,12 @@ void install(int signal) {
 
 bool wanted() {
   const char* text = std::getenv("AIRDMA_FAULT_GUARD");
-  return text == nullptr || std::string_view(text) != "off";
+  if (text == nullptr) return true;
+  const std::string_view value = text;
+  if (!value.empty() && value != "on" && value != "off") {
+    AIRDMA_LOG_ERROR("AIRDMA_FAULT_GUARD=%s is not a value it can have; ignored", text);
+  }
+  return value != "off";
 }
 
 struct Watch {

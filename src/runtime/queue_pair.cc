@@ -5,7 +5,61 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
+
 namespace airdma::runtime {
+namespace {
+
+const char* name_of(model::WcStatus status) {
+  using enum model::WcStatus;
+  switch (status) {
+    case kSuccess:
+      return "SUCCESS";
+    case kLocalLengthError:
+      return "LOC_LEN_ERR";
+    case kLocalQpOperationError:
+      return "LOC_QP_OP_ERR";
+    case kLocalProtectionError:
+      return "LOC_PROT_ERR";
+    case kFlushError:
+      return "WR_FLUSH_ERR";
+    case kMwBindError:
+      return "MW_BIND_ERR";
+    case kBadResponse:
+      return "BAD_RESP_ERR";
+    case kLocalAccessError:
+      return "LOC_ACCESS_ERR";
+    case kRemoteInvalidRequest:
+      return "REM_INV_REQ_ERR";
+    case kRemoteAccessError:
+      return "REM_ACCESS_ERR";
+    case kRemoteOperationError:
+      return "REM_OP_ERR";
+    case kRetryExceeded:
+      return "RETRY_EXC_ERR";
+    case kRnrRetryExceeded:
+      return "RNR_RETRY_EXC_ERR";
+    case kFatal:
+      return "FATAL_ERR";
+    case kGeneralError:
+      return "GENERAL_ERR";
+  }
+  return "an unknown status";
+}
+
+/// The request that brought the queue pair down; those behind it are flushed.
+void log_failure(Qpn qpn, std::span<const model::Completion> completions) {
+  for (const model::Completion& one : completions) {
+    if (one.status == model::WcStatus::kSuccess || one.status == model::WcStatus::kFlushError) {
+      continue;
+    }
+    AIRDMA_LOG_INFO("qp 0x%x: %s 0x%llx ended with %s", qpn.value(),
+                    one.receive ? "receive" : "send", static_cast<unsigned long long>(one.wr_id),
+                    name_of(one.status));
+  }
+}
+
+}  // namespace
 
 QueuePair::QueuePair(const QueuePairConfig& config, const model::MemoryTable& memory,
                      CompletionQueue& send_cq, CompletionQueue& receive_cq,
@@ -95,6 +149,9 @@ bool QueuePair::report(std::span<const model::Completion> completions) {
   const std::uint64_t silent = head - std::exchange(sends_drained_, head) - sends;
   if (silent != 0) sends_released_.fetch_add(silent, std::memory_order_release);
   if (completions.empty()) return false;
+  if (completions.back().status != model::WcStatus::kSuccess && log_enabled(LogLevel::kInfo)) {
+    log_failure(config_.qpn, completions);
+  }
   bool lost = false;
   while (!completions.empty() && !destroyed_) {  // destroyed: the queues may be gone
     const bool receive = completions.front().receive;

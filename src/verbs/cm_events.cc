@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/event_wait.h"
+#include "base/log.h"
 #include "base/memory_reserve.h"
 #include "base/process_global.h"
 #include "io/raw_calls.h"
@@ -68,6 +69,20 @@ bool enqueue(Id& owner, Id& subject, rdma_cm_event_type type, const EventDetails
   owner.channel->counter->add();
   control().mutex.settle_later(owner.channel->counter);
   return true;
+}
+
+bool is_failure(rdma_cm_event_type type) {
+  switch (type) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_MULTICAST_ERROR:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool is_request(const Event& event) { return event.pub.event == RDMA_CM_EVENT_CONNECT_REQUEST; }
@@ -279,6 +294,10 @@ void free_channel(Channel& channel) {
 }
 
 void report(Id& id, rdma_cm_event_type type, const EventDetails& details) {
+  if (is_failure(type)) {
+    AIRDMA_LOG_INFO("%s -> %s: %s, status %d", source_of(id).text().c_str(),
+                    destination_of(id).text().c_str(), event_str(type), details.status);
+  }
   enqueue(id, id, type, details);
 }
 

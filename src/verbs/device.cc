@@ -5,12 +5,15 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
+#include "base/log.h"
 #include "base/process_global.h"
 #include "io/address_watch.h"
 #include "verbs/api.h"
@@ -108,10 +111,18 @@ std::optional<io::Interface> Device::look() const {
 
 bool prefers_iwarp() {
   const char* wish = ::secure_getenv("AIRDMA_CM");
-  return wish != nullptr && std::strcmp(wish, "iwarp") == 0;
+  if (wish == nullptr) return false;
+  const std::string_view value = wish;
+  static std::atomic<bool> told{false};
+  if (!value.empty() && value != "iwarp" && value != "roce" && !told.exchange(true)) {
+    AIRDMA_LOG_ERROR("AIRDMA_CM=%s is not a value it can have; ignored", wish);
+  }
+  return value == "iwarp";
 }
 
 Result<std::vector<Device*>> list_devices() {
+  // What is wrong with AIRDMA_LOG is told even if there is nothing to log.
+  [[maybe_unused]] const bool logs = log_enabled(LogLevel::kError);
   const auto interfaces = io::list_interfaces();
   if (!interfaces) return std::unexpected(interfaces.error());
   std::vector<Device*> devices;

@@ -8,6 +8,7 @@
 #include "verbs/api.h"
 #include "verbs/limits.h"
 #include "verbs/qp_moves.h"
+#include "verbs/qp_refusal.h"
 #include "verbs/raw_enum.h"
 #include "verbs/state.h"
 
@@ -18,9 +19,8 @@ using model::QpState;
 
 constexpr unsigned kPeerRights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kKnownRights =
-    kPeerRights | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND |
-    unsigned{IBV_ACCESS_OPTIONAL_RANGE};
+constexpr unsigned kKnownRights = kPeerRights | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
+                                  IBV_ACCESS_ON_DEMAND | unsigned{IBV_ACCESS_OPTIONAL_RANGE};
 constexpr std::uint32_t k24Bits = 0xffffff;
 constexpr std::uint8_t k5Bits = 31;
 constexpr std::uint8_t k3Bits = 7;
@@ -72,13 +72,13 @@ bool good_value(std::uint32_t bit, const ibv_qp_attr& attr) {
   }
 }
 
-bool good_values(std::uint32_t mask, const ibv_qp_attr& attr) {
-  while (mask != 0) {
+/// The first attribute that has no such value; 0 when all are good.
+std::uint32_t bad_value(std::uint32_t mask, const ibv_qp_attr& attr) {
+  for (; mask != 0; mask &= mask - 1) {
     const std::uint32_t bit = 1u << std::countr_zero(mask);
-    if (!good_value(bit, attr)) return false;
-    mask &= ~bit;
+    if (!good_value(bit, attr)) return bit;
   }
-  return true;
+  return 0;
 }
 
 /// Keeps what the program set, for query_qp.
@@ -107,18 +107,26 @@ Status modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int attr_mask) {
   if (qp == nullptr || attr == nullptr) return fail(EINVAL);
   const auto mask = static_cast<std::uint32_t>(attr_mask);
   std::lock_guard lock(qp->attributes_mutex);
-  if (!good_values(mask, *attr)) return fail(EINVAL);
+  const Qpn qpn(qp->pub.qp_num);
+  if (const std::uint32_t bit = bad_value(mask, *attr); bit != 0) {
+    log_bad_value(qpn, bit);
+    return fail(EINVAL);
+  }
   const QpState from = qp->runtime->state();
   const bool moves = (mask & IBV_QP_STATE) != 0;
   const QpState to = moves ? static_cast<QpState>(attr->qp_state) : from;
   if ((mask & IBV_QP_CUR_STATE) != 0 && static_cast<QpState>(attr->cur_qp_state) != from) {
+    log_bad_value(qpn, IBV_QP_CUR_STATE);
     return fail(EINVAL);
   }
   // That would wait for the lock that a batch of ibv_wr_* of the calling thread holds.
   if (to == QpState::kReset && moves && qp->batch.is_of_this_thread()) return fail(EINVAL);
   Status moved = qp->stream != nullptr ? modify_stream(*qp, from, to, *attr, mask)
                                        : modify_packets(*qp, from, to, *attr, mask);
-  if (!moved) return moved;
+  if (!moved) {
+    log_refused_move(qpn, qp->type, from, to, mask);
+    return moved;
+  }
   if (moves && to == QpState::kReset) qp->attributes = {};
   remember(qp->attributes, mask, *attr);
   if (moves) {

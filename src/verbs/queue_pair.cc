@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
 #include "runtime/packet_queue_pair.h"
 #include "runtime/stream_queue_pair.h"
 #include "verbs/api.h"
@@ -285,6 +286,10 @@ void QpObserver::on_qp_event(model::QpEvent event) {
   ibv_async_event async{};
   async.element.qp = qp_;
   async.event_type = static_cast<ibv_event_type>(event);
+  if (event == model::QpEvent::kAccessError || event == model::QpEvent::kRequestError) {
+    AIRDMA_LOG_INFO("qp 0x%x: a request of the peer's was refused (%s)", qp_->qp_num,
+                    event == model::QpEvent::kAccessError ? "QP_ACCESS_ERR" : "QP_REQ_ERR");
+  }
   events_->push(async);
 }
 

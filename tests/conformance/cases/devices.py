@@ -35,6 +35,25 @@ def device_info(run):
              "link_layer:", "Ethernet", "roce_lo", "RoCE v2")
 
 
+@case("devices.nonsense", needs=["ibv_devices"])
+def nonsense(run):
+    """Values of variables that are none: counted as unset, and told of once."""
+    def lines(**environment):
+        program = run.start(["ibv_devices"], **environment)
+        contains(run.succeeds(program), "roce_lo")
+        return program.errors().splitlines()
+    for variable in ("AIRDMA_CM", "AIRDMA_FAULT_GUARD"):
+        if lines(**{variable: "maybe"}):
+            raise Failure(f"something was printed unasked about {variable}")
+    told = lines(AIRDMA_CM="maybe", AIRDMA_LOG="error")
+    if len(told) != 1 or "AIRDMA_CM=maybe" not in told[0]:
+        raise Failure(f"AIRDMA_CM=maybe: {told}")
+    for value in ("verbose", "debug:/nonexistent/file"):
+        told = lines(AIRDMA_LOG=value)
+        if len(told) != 1 or f"AIRDMA_LOG={value}" not in told[0]:
+            raise Failure(f"AIRDMA_LOG={value}: {told}")
+
+
 @case("devices.unknown", needs=["ibv_devinfo"])
 def unknown_device(run):
     program = run.start(["ibv_devinfo", "-d", "nonesuch"])

@@ -2,7 +2,7 @@
 """The pingpongs of ibverbs-utils, which set their queue pairs up by hand, over RoCEv2."""
 import re
 
-from framework import Failure, case
+from framework import Failure, case, contains
 from support.processes import free_port
 
 # The options that the kind of queue pair has: events, on-demand paging aside.
@@ -44,3 +44,15 @@ for one in KINDS:
 @case("pingpong.rc.large", needs=["ibv_rc_pingpong"], sanitized=True)
 def large(run):
     play(run, "rc", "-g", 0, "-n", 20, "-s", 1000000, "-m", 4096)
+
+
+@case("pingpong.rc.log", needs=["ibv_rc_pingpong"])
+def refusal_in_log(run):
+    """Without -g the programs name LIDs, and the log says which attribute that is."""
+    port = free_port()
+    command = ["ibv_rc_pingpong", "-d", "roce_lo", "-p", port]
+    server = run.listening(command, port, AIRDMA_LOG="debug")
+    client = run.start([*command, "127.0.0.1"], AIRDMA_LOG="debug")
+    for program in (server, client):
+        run.exits(program, 1)
+    contains(server.errors(), "ibv_modify_qp: qp 0x", "IBV_QP_AV has a value that it cannot have")
