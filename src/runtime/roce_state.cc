@@ -61,7 +61,7 @@ void RoceState::open_family(bool v6) {
                        v6 ? 6 : 4, error,
                        error == EADDRINUSE
                            ? ": another user's processes or the kernel's RoCE driver "
-                             "have it; RoCE devices work within this host"
+                             "have it; RoCE devices reach programs of this user only"
                            : "");
     }
     return;
