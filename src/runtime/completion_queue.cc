@@ -242,8 +242,8 @@ void CompletionQueue::fail_members() {
   const auto progress = Progress::start();
   if (!progress) return;  // then each fails at its next completion
   std::lock_guard lock(list_mutex_);
-  for (const Member& member : members_) {
-    (*progress)->defer([weak = member.queue_pair->weak_from_this()] {
+  for (QueuePair* const member : members_) {
+    (*progress)->defer([weak = member->weak_from_this()] {
       if (const auto queue_pair = weak.lock()) queue_pair->fail_soon();
     });
   }
@@ -323,7 +323,7 @@ void CompletionQueue::drive_transport() {
   if (port_users_ != 0) RocePort::get().poll();
   const bool directly = members_.size() <= kDriveDirectly;
   if (directly) {
-    for (const Member& member : members_) member.queue_pair->drive_polling();
+    for (QueuePair* const member : members_) member->drive_polling();
   }
   if (!directly) Progress::flush_held();
   // What brought something is likely to bring more.
@@ -389,25 +389,16 @@ void CompletionQueue::use_port(int change) {
 
 void CompletionQueue::attach(QueuePair* queue_pair) {
   std::scoped_lock lock(members_lock_, list_mutex_);
-  for (Member& member : members_) {
-    if (member.queue_pair == queue_pair) {
-      ++member.roles;
-      return;
-    }
-  }
-  members_.push_back({queue_pair, 1});
+  members_.push_back(queue_pair);
   if (queue_pair->receives_from_port()) ++port_users_;
 }
 
 void CompletionQueue::detach(QueuePair* queue_pair) {
   std::scoped_lock lock(members_lock_, list_mutex_);
-  for (auto member = members_.begin(); member != members_.end(); ++member) {
-    if (member->queue_pair != queue_pair) continue;
-    if (--member->roles != 0) return;
-    if (queue_pair->receives_from_port()) --port_users_;
-    members_.erase(member);
-    return;
-  }
+  const auto member = std::ranges::find(members_, queue_pair);
+  if (member == members_.end()) return;
+  if (queue_pair->receives_from_port()) --port_users_;
+  members_.erase(member);
 }
 
 void CompletionQueue::discard(Qpn qpn) {

@@ -108,6 +108,8 @@ class CompletionQueue {
   int poll(int count, model::Completion* out, CompletionTime* times = nullptr);
   /// How often the program has polled, roughly: that it changes is what it is good for.
   [[nodiscard]] std::uint64_t polls() const { return polls_.load(std::memory_order_relaxed); }
+  /// Whether requests that complete here are posted many at a time (PostBurst::expects_more).
+  [[nodiscard]] std::atomic<bool>& bursts() { return bursts_; }
   /// Arms one notification: the next completion (or the next solicited one) pushes to the channel.
   /// Arming for any completion is not weakened by arming for solicited ones.
   void request_notify(bool solicited_only);
@@ -130,7 +132,8 @@ class CompletionQueue {
     overflow_context_ = context;
   }
 
-  /// Queue pairs whose transport poll() may drive. Each is attached once per role.
+  /// Queue pairs whose transport poll() may drive. Each is attached once, also when it is both its
+  /// send and its receive queue.
   void attach(QueuePair* queue_pair);
   void detach(QueuePair* queue_pair);
   /// One user more (1) or less (-1) whose completions come through the process's RoCEv2 port, which
@@ -163,19 +166,15 @@ class CompletionQueue {
   std::atomic<std::uint32_t> available_{0};
   void (*overflow_handler_)(void*) = nullptr;
   void* overflow_context_ = nullptr;
-  struct Member {
-    QueuePair* queue_pair;
-    int roles;  // send, receive or both
-  };
-
   std::atomic<std::uint64_t> polls_{0};
+  std::atomic<bool> bursts_{false};
   std::atomic<std::uint32_t> empty_polls_{0};  // since a notification was requested
   bool others_busy_ = false;  // the last look at streams of other queues found some
   // Held while the members are driven; a change of the list takes the second one too, which alone
   // is enough to read it.
   SpinLock members_lock_;
   std::mutex list_mutex_;
-  std::vector<Member> members_;
+  std::vector<QueuePair*> members_;
   int port_users_ = 0;
   std::atomic<Progress*> progress_{nullptr};
 };

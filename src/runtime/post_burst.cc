@@ -3,15 +3,21 @@
 
 namespace airdma::runtime {
 
-bool PostBurst::expects_more(std::uint64_t polls) {
+bool PostBurst::expects_more(std::uint64_t polls, std::atomic<bool>& bursts) {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   std::uint32_t posts = posts_.load(kRelaxed);
-  if (polls != polls_.load(kRelaxed)) {
+  if (posts == 0) {
+    polls_.store(polls, kRelaxed);
+    last_.store(bursts.load(kRelaxed) ? kLearned : 0, kRelaxed);
+  } else if (polls != polls_.load(kRelaxed)) {
     polls_.store(polls, kRelaxed);
     last_.store(posts, kRelaxed);
+    // Written when it changes: all queue pairs share it.
+    if (bursts.load(kRelaxed) != (posts >= kLearned)) bursts.store(posts >= kLearned, kRelaxed);
     posts = 0;
   }
   posts_.store(++posts, kRelaxed);
+  if (posts == kLearned && !bursts.load(kRelaxed)) bursts.store(true, kRelaxed);
   if (const std::uint32_t distrust = distrust_.load(kRelaxed); distrust != 0) {
     distrust_.store(distrust - 1, kRelaxed);
     return false;

@@ -20,8 +20,10 @@ class PostBurst {
   static constexpr std::size_t kLargestHeld = 4096;
 
   /// A call that posted, when the program's polls numbered `polls`. True when others are likely to
-  /// follow before it polls again.
-  bool expects_more(std::uint64_t polls);
+  /// follow before it polls again. `bursts`: whether the program posts many requests at a time, as
+  /// far as its other queue pairs of the same completion queue tell; the first burst of this one is
+  /// expected to be like theirs.
+  bool expects_more(std::uint64_t polls, std::atomic<bool>& bursts);
   /// `count` more requests are published and not sent. True when that is no reason to send now.
   bool hold(std::uint32_t count) {
     return held_.fetch_add(count, std::memory_order_seq_cst) + count < kMostHeld;

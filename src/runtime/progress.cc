@@ -145,6 +145,7 @@ void Progress::serve_later(WatchId id) {
     if (found == state_.entries.end() || found->second.queued) return;
     found->second.queued = true;
     state_.unfinished.push_back(id);
+    state_.any_unfinished.store(true, std::memory_order_release);
   }
   if (!state_.delegated.load(std::memory_order_acquire)) state_.wake();
 }

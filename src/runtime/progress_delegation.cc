@@ -128,9 +128,11 @@ bool ProgressState::serve_streams() {
 }
 
 bool ProgressState::serve_unfinished() {
+  if (!any_unfinished.load(std::memory_order_acquire)) return false;
   std::vector<WatchId> batch;
   {
     std::lock_guard lock(mutex);
+    any_unfinished.store(false, std::memory_order_relaxed);
     if (unfinished.empty()) return false;
     batch.swap(unfinished);
     for (const WatchId id : batch) {

@@ -59,6 +59,7 @@ struct ProgressState {
   std::multimap<Time, WatchId> deadlines;
   std::vector<std::function<void()>> tasks;
   std::vector<WatchId> unfinished;
+  std::atomic<bool> any_unfinished{false};  // written under the lock, so that most look without it
   std::vector<WatchId> away;  // the entries that say so
   WatchId next_id = kFirstId;
   std::vector<std::weak_ptr<Pollable>> held;  // to be flushed

@@ -79,6 +79,7 @@ QueuePair::~QueuePair() = default;
 
 void QueuePair::attach() {
   send_cq_.attach(this);
+  if (&send_cq_ == &receive_cq_) return;
   try {
     receive_cq_.attach(this);
   } catch (...) {
@@ -89,7 +90,7 @@ void QueuePair::attach() {
 
 void QueuePair::detach() {
   send_cq_.detach(this);
-  receive_cq_.detach(this);
+  if (&send_cq_ != &receive_cq_) receive_cq_.detach(this);
 }
 
 // --- Posting ---
@@ -100,7 +101,8 @@ std::uint32_t QueuePair::send_room() const {
 }
 
 bool QueuePair::hold_posts(std::uint32_t count, std::uint64_t bytes) {
-  if (!burst_.expects_more(polls()) || bytes > PostBurst::kLargestHeld) return false;
+  const bool more = burst_.expects_more(polls(), send_cq_.bursts());
+  if (!more || bytes > PostBurst::kLargestHeld) return false;
   if (state() != QpState::kRts || !burst_.hold(count)) return false;
   return flush_follows();
 }

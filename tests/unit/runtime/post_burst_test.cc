@@ -7,10 +7,15 @@ namespace airdma::runtime {
 namespace {
 
 // Posts `count` times between two polls; how many of them would rather wait.
-int waiting(PostBurst& burst, std::uint64_t polls, int count) {
+int waiting(PostBurst& burst, std::atomic<bool>& bursts, std::uint64_t polls, int count) {
   int waits = 0;
-  for (int i = 0; i < count; ++i) waits += burst.expects_more(polls) ? 1 : 0;
+  for (int i = 0; i < count; ++i) waits += burst.expects_more(polls, bursts) ? 1 : 0;
   return waits;
+}
+
+int waiting(PostBurst& burst, std::uint64_t polls, int count) {
+  std::atomic<bool> bursts{false};  // nothing is known of other queue pairs
+  return waiting(burst, bursts, polls, count);
 }
 
 TEST(PostBurst, LonePostsNeverWait) {
@@ -24,6 +29,24 @@ TEST(PostBurst, LearnsThatTheProgramPostsManyAtATime) {
   EXPECT_EQ(waiting(burst, 2, 64), 64);
   EXPECT_EQ(waiting(burst, 3, 1), 1);  // one wrong guess
   EXPECT_EQ(waiting(burst, 4, 1), 0);
+}
+
+TEST(PostBurst, ExpectsOfAQueuePairWhatOthersOfItsQueueDid) {
+  std::atomic<bool> bursts{false};
+  PostBurst one;
+  PostBurst other;
+  EXPECT_EQ(waiting(one, bursts, 1, 64), 60);
+  EXPECT_EQ(waiting(other, bursts, 1, 64), 64);  // its first
+}
+
+TEST(PostBurst, ExpectsNoMoreWhenTheOthersHaveStopped) {
+  std::atomic<bool> bursts{false};
+  PostBurst one;
+  PostBurst other;
+  (void)waiting(one, bursts, 1, 64);
+  (void)waiting(one, bursts, 2, 1);
+  (void)waiting(one, bursts, 3, 1);
+  EXPECT_EQ(waiting(other, bursts, 3, 1), 0);
 }
 
 TEST(PostBurst, HoldsABoundedNumber) {
