@@ -34,6 +34,22 @@ Fd open_watch() {
   return socket;
 }
 
+/// A network namespace's name; all zero where there is no /proc to ask.
+struct Namespace {
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+
+Namespace ask_for_namespace() {
+  struct stat here{};
+  ::stat("/proc/thread-self/ns/net", &here);
+  return {here.st_dev, here.st_ino};
+}
+
+// Of a thread that stays where it is.
+thread_local bool stays = false;
+thread_local Namespace home;
+
 enum class Drained : std::uint8_t { kNothing, kSome, kBroken };
 
 // What has changed does not matter. ENOBUFS says that more came than the socket could keep.
@@ -51,19 +67,23 @@ Drained drain(const Fd& socket) {
 
 AddressWatch& AddressWatch::get() { return ProcessGlobal<AddressWatch>::get(); }
 
+void AddressWatch::this_thread_stays() {
+  home = ask_for_namespace();
+  stays = true;
+}
+
 AddressWatch::Generation AddressWatch::generation() {
   std::lock_guard lock(mutex_);
-  // A socket stays in the namespace that it was made in; setns() and unshare() move the thread.
-  // Where there is no /proc to ask, nothing tells.
-  struct stat here{};
-  ::stat("/proc/thread-self/ns/net", &here);
-  const bool moved = here.st_ino != namespace_inode_ || here.st_dev != namespace_device_;
+  // A socket stays in the namespace that it was made in; setns() and unshare() move the thread that
+  // calls them, and nothing tells of it.
+  const Namespace here = stays ? home : ask_for_namespace();
+  const bool moved = here.inode != namespace_inode_ || here.device != namespace_device_;
   if (socket_ && !moved && unchanged()) return generation_;
   if (!socket_ || moved) {
     socket_ = open_watch();
     if (!socket_) return kUnwatched;
-    namespace_device_ = here.st_dev;
-    namespace_inode_ = here.st_ino;
+    namespace_device_ = here.device;
+    namespace_inode_ = here.inode;
   }
   return ++generation_;
 }

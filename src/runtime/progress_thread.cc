@@ -14,6 +14,7 @@
 #include <mutex>
 #include <vector>
 
+#include "io/address_watch.h"
 #include "io/raw_calls.h"
 #include "runtime/progress.h"
 #include "runtime/progress_state.h"
@@ -33,6 +34,7 @@ void* progress_main(void* argument) {
   ::pthread_setname_np(::pthread_self(), "airdma");
   // Deadlines of tens of microseconds are the point of this thread; the default slack is 50 us.
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+  io::AddressWatch::this_thread_stays();
   auto& state = *static_cast<ProgressState*>(argument);
   state.run(state.lost.load(std::memory_order_acquire));
   return nullptr;

@@ -180,7 +180,8 @@ Status IwarpConnections::accept(Id& id, const rdma_conn_param* param) const {
   const Bytes data =
       param != nullptr ? private_data_of(param->private_data, param->private_data_len) : Bytes{};
   id.queue_pair = queue_pair;
-  note_handover();
+  // With a queue pair the program has begun with this request before.
+  if (id.pub.qp == nullptr) note_handover();
   const auto agreed = id.passive->accept(offer_for(id, *depths), data, queue_pair, id.link);
   if (agreed) {
     established(id, *agreed, {});

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <future>
 
 namespace airdma::io {
 namespace {
@@ -56,6 +57,31 @@ Outcome watch_after_a_move() {
   return watch.generation() == there ? kNotHeard : kAsExpected;
 }
 
+/// A thread that stays and one that moves ask the same watch in turns.
+Outcome watch_from_a_thread_that_stays() {
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return kNotAllowed;
+  AddressWatch watch;
+  std::promise<AddressWatch::Generation> started;
+  std::promise<bool> moved;
+  const auto stayer = [&] {
+    AddressWatch::this_thread_stays();
+    started.set_value(watch.generation());
+    if (!moved.get_future().get()) return kNotAllowed;
+    const auto back = watch.generation();
+    if (watch.generation() != back) return kRestChanged;
+    return kAsExpected;
+  };
+  auto outcome = std::async(std::launch::async, stayer);
+  const auto first = started.get_future().get();
+  if (watch.generation() != first) return kRestChanged;
+  const bool allowed = ::unshare(CLONE_NEWNET) == 0;
+  const auto there = watch.generation();
+  moved.set_value(allowed);
+  if (const Outcome other = outcome.get(); other != kAsExpected) return other;
+  // The other thread has taken the watch back to its own namespace meanwhile.
+  return first != there && watch.generation() != there ? kAsExpected : kNotHeard;
+}
+
 void expect_in_child(Outcome (*scenario)()) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(scenario());
@@ -69,6 +95,10 @@ void expect_in_child(Outcome (*scenario)()) {
 TEST(AddressWatch, HearsOfChangesOnce) { expect_in_child(watch_changes); }
 
 TEST(AddressWatch, IsOfTheThreadsNetworkNamespace) { expect_in_child(watch_after_a_move); }
+
+TEST(AddressWatch, NeedNotAskWhereAThreadIsThatStays) {
+  expect_in_child(watch_from_a_thread_that_stays);
+}
 
 }  // namespace
 }  // namespace airdma::io
