@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Connections of RoCE devices: InfiniBand's communication manager (runtime/ib_cm.h). Datagram
-// services are looked up by it (SIDR), and have no connection afterwards.
+// services are looked up by it (SIDR), and have no connection afterwards. As with the kernel's RDMA
+// CM, the manager hears nothing of a queue pair that is destroyed: the connection ends with
+// rdma_disconnect() or the id.
 #include <endian.h>
 #include <errno.h>
 

@@ -125,6 +125,7 @@ class IwarpConnections final : public ConnectionKind {
   Status accept(Id& id, const rdma_conn_param* param) const override;
   Status reject(Id& id, Bytes private_data, bool) const override;
   void disconnect(Id& id) const override;
+  void lose_queue_pair(Id& id) const override;
   void abandon(Id& id) const override;
   Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const override;
 };
@@ -208,6 +209,18 @@ void IwarpConnections::disconnect(Id& id) const {
   if (auto queue_pair = streaming_queue_pair(id)) {
     queue_pair->disconnect();  // on_stream_closed() follows
   } else {
+    report_disconnected(id);
+  }
+}
+
+/// The connection is the queue pair's stream, and ends with it.
+void IwarpConnections::lose_queue_pair(Id& id) const {
+  if (id.state == IdState::kConnecting) {
+    abandon(id);
+    id.state = IdState::kClosed;
+    report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
+  } else if (id.state == IdState::kConnected || id.state == IdState::kDisconnecting) {
+    abandon(id);
     report_disconnected(id);
   }
 }

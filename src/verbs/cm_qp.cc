@@ -153,35 +153,6 @@ Parts withdraw(rdma_cm_id& id) {
           .qp = std::exchange(id.qp, nullptr)};
 }
 
-/// A connection does not survive its queue pair.
-void end_with_queue_pair(Id& id) {
-  switch (id.state) {
-    case IdState::kConnecting:
-    case IdState::kAccepted:
-      kind_of(id).abandon(id);
-      id.state = IdState::kClosed;
-      return report(id, RDMA_CM_EVENT_CONNECT_ERROR, {.status = -ECONNABORTED});
-    case IdState::kConnected:
-      if (id.datagram()) return;  // it has no connection
-      [[fallthrough]];
-    case IdState::kDisconnecting:
-      kind_of(id).abandon(id);
-      id.state = IdState::kDisconnected;
-      return report(id, RDMA_CM_EVENT_DISCONNECTED);
-    case IdState::kIdle:
-    case IdState::kBound:
-    case IdState::kListening:
-    case IdState::kAddressResolved:
-    case IdState::kRouteResolved:
-    case IdState::kAnswered:
-    case IdState::kRequested:
-    case IdState::kDisconnected:
-    case IdState::kClosed:
-    case IdState::kDestroying:
-      return;
-  }
-}
-
 }  // namespace
 
 Status create_qp(rdma_cm_id* handle, ibv_pd* pd, ibv_qp_init_attr* attr) {
@@ -230,7 +201,7 @@ void destroy_qp(rdma_cm_id* handle) {
     std::lock_guard lock(control().mutex);
     Id* id = find_id(handle);
     if (id == nullptr || id->pub.qp == nullptr) return;
-    end_with_queue_pair(*id);
+    kind_of(*id).lose_queue_pair(*id);
     detach_groups(*id);
     parts = withdraw(id->pub);
   }

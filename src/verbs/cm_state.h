@@ -211,6 +211,8 @@ class ConnectionKind {
   virtual Status end_nothing(Id&) const { return fail(EINVAL); }
   /// rdma_notify() of an event that the program has seen.
   virtual Status notify(Id&, ibv_event_type) const { return {}; }
+  /// The program destroys the queue pair that it made with the id.
+  virtual void lose_queue_pair(Id&) const {}
   /// Ends whatever there is. No event follows.
   virtual void abandon(Id& id) const = 0;
   virtual Status init_qp_attr(const Id& id, ibv_qp_attr& attr, int& mask) const = 0;

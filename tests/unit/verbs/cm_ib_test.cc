@@ -476,6 +476,38 @@ TEST_F(CmIbTest, AServersOwnQueuePairExpectsWhatItsAnswerSays) {
   }
 }
 
+// The kernel's RDMA CM knows queue pairs by their numbers alone.
+TEST_F(CmIbTest, AConnectionOutlivesItsQueuePair) {
+  establish_connection();
+  destroy_qp(client_);
+  EXPECT_EQ(client_->qp, nullptr);
+  EXPECT_FALSE(client_channel_.readable());
+  ASSERT_EQ(code_of(disconnect(client_)), 0);
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_FALSE(client_channel_.readable());
+}
+
+TEST_F(CmIbTest, AConnectionWithoutItsQueuePairEndsWithItsId) {
+  establish_connection();
+  destroy_qp(client_);
+  ASSERT_TRUE(destroy_id(std::exchange(client_, nullptr)));
+  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
+  EXPECT_FALSE(server_.readable());
+}
+
+TEST_F(CmIbTest, AnAnswerThatFindsNoQueuePairIsTheProgramsToUse) {
+  start_listening();
+  request();
+  destroy_qp(client_);
+  EXPECT_FALSE(client_channel_.readable());
+  ASSERT_TRUE(accept(passive_, nullptr));
+  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_CONNECT_RESPONSE);
+  destroy_qp(passive_);
+  ASSERT_EQ(code_of(establish(client_)), 0);
+  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
+}
+
 TEST_F(CmIbTest, ADatagramServiceIsLookedUp) {
   listener_ = new_datagram_id(server_);
   auto local = address("127.0.0.1");
