@@ -2,12 +2,14 @@
 #include "io/fd.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 
 #include "base/event_wait.h"
 #include "base/process_global.h"
@@ -69,16 +71,47 @@ void Fd::reset() {
   fd_ = -1;
 }
 
+namespace {
+
+/// A program that closes the read end would be sent a SIGPIPE with the next event: an end that is
+/// open both ways is a reader itself. Without /proc it is the plain one.
+int keep_reader(int write_end) {
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", write_end);
+  const int both_ways = raw::open(path, O_RDWR);
+  if (both_ways < 0) return write_end;
+  raw::close(write_end);
+  return both_ways;
+}
+
+}  // namespace
+
 Result<EventCounter> EventCounter::create() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) < 0) return fail(errno, "pipe2");
   EventCounter counter;
   // The read end is not fork-private: the number is the program's to poll, in a child too.
   counter.read_end_ = Fd(ends[0], false);
-  counter.write_end_ = Fd(ends[1]);
+  counter.write_end_ = Fd(keep_reader(ends[1]));
   if (!counter.read_end_ || !counter.write_end_) return fail(EMFILE, "fcntl");
   counter.counts_ = std::make_unique<Counts>();
   return counter;
+}
+
+EventCounter::~EventCounter() {
+  if (read_end_ && !has_read_end()) read_end_.abandon();
+}
+
+/// Whether the number is still the pipe's: programs close it, and it becomes some other descriptor.
+bool EventCounter::has_read_end() const {
+  struct stat one{};
+  struct stat other{};
+  return ::fstat(read_end_.get(), &one) == 0 && ::fstat(write_end_.get(), &other) == 0 &&
+         one.st_ino == other.st_ino && one.st_dev == other.st_dev;
+}
+
+std::unexpected<Error> EventCounter::read_error(int error) const {
+  return fail(error == EINTR || has_read_end() ? error : EBADF, "read");
 }
 
 // Keeps a byte in the pipe for each event, up to a number that no pipe is too small for.
@@ -113,7 +146,7 @@ Status EventCounter::read_byte() {
     if (wait->state == EventWait::State::kDone) {
       wait->state = EventWait::State::kFresh;
       if (wait->error == 0) return {};
-      return fail(wait->error, "read");
+      return read_error(wait->error);
     }
     wait->state = EventWait::State::kWanted;
     wait->fd = read_end_.get();
@@ -122,7 +155,7 @@ Status EventCounter::read_byte() {
   char byte = 0;
   const ssize_t got = ::read(read_end_.get(), &byte, 1);
   if (got > 0) return {};
-  return fail(got < 0 ? errno : EBADF, "read");
+  return read_error(got < 0 ? errno : EBADF);
 }
 
 Status EventCounter::consume() {
@@ -141,8 +174,8 @@ bool EventCounter::consume_if_any() {
   iovec piece{&byte, 1};
   const bool in_pipe = counts_->bytes >= counts_->events;
   // A reader that has taken the byte already is about to lower both counts.
-  const bool taken =
-      counts_->events > 0 && (!in_pipe || raw::read_now(read_end_.get(), &piece) == 1);
+  const bool taken = counts_->events > 0 &&
+                     (!in_pipe || (has_read_end() && raw::read_now(read_end_.get(), &piece) == 1));
   if (taken) {
     --counts_->events;
     if (in_pipe) --counts_->bytes;

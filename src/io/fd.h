@@ -32,6 +32,8 @@ class Fd {
   [[nodiscard]] int get() const { return fd_; }
   [[nodiscard]] explicit operator bool() const { return fd_ >= 0; }
   void reset();
+  /// Forgets the number, which somebody else has closed and may have got anew.
+  void abandon() { fd_ = -1; }
 
  private:
   int fd_ = -1;
@@ -42,11 +44,14 @@ class Fd {
 /// readiness expect of an event channel); programs poll it and may make it non-blocking.
 /// Thread-safe. Two descriptors. Threads that sleep by EventWait go on sleeping when it is
 /// destroyed, as with a kernel's event channel: programs destroy channels under their event
-/// threads.
+/// threads. A program may close the descriptor: consume() is EBADF then, and posting does no harm.
 class EventCounter {
  public:
   static Result<EventCounter> create();
   EventCounter() = default;
+  EventCounter(EventCounter&&) = default;
+  EventCounter& operator=(EventCounter&&) = default;
+  ~EventCounter();
 
   [[nodiscard]] int fd() const { return read_end_.get(); }
   void post();
@@ -71,6 +76,8 @@ class EventCounter {
   };
   Status read_byte();
   void fill_pipe();
+  [[nodiscard]] bool has_read_end() const;
+  [[nodiscard]] std::unexpected<Error> read_error(int error) const;
 
   Fd read_end_;
   Fd write_end_;

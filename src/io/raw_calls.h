@@ -60,9 +60,9 @@ inline int close(int fd) {
 inline int close(int fd) { return static_cast<int>(::syscall(SYS_close, fd)); }
 #endif
 
-/// Opens for reading, and closes at exec().
-inline int open(const char* path) {
-  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
+/// Opens for reading, or as `flags` say, and closes at exec().
+inline int open(const char* path, int flags = O_RDONLY) {
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0));
 }
 
 inline ssize_t read(int fd, void* data, std::size_t size) {

@@ -88,6 +88,28 @@ TEST(EventCounter, AsksForAWaitInsteadOfBlockingWithinACallThatWaits) {
   EXPECT_EQ(ready(counter.fd()), 0);
 }
 
+// Programs close the descriptor of a channel, and the next thing they open gets its number.
+TEST(EventCounter, LeavesADescriptorAloneThatIsNotItsOwn) {
+  int others[2];
+  ASSERT_EQ(::pipe2(others, O_CLOEXEC | O_NONBLOCK), 0);
+  int number = -1;
+  {
+    auto counter = *EventCounter::create();
+    counter.post();
+    number = counter.fd();
+    ::close(number);
+    EXPECT_EQ(counter.consume().error().code, EBADF);
+    counter.post();  // no SIGPIPE
+    ASSERT_EQ(::dup3(others[0], number, O_CLOEXEC), number);
+    EXPECT_EQ(counter.consume().error().code, EBADF);
+    ASSERT_EQ(::write(others[1], "x", 1), 1);
+    EXPECT_FALSE(counter.consume_if_any());
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(number, &byte, 1), 1);
+  for (const int fd : {number, others[0], others[1]}) ::close(fd);
+}
+
 TEST(Fd, IsCloseOnExecAndNeverAStandardStream) {
   const int saved = ::dup(STDIN_FILENO);
   ::close(STDIN_FILENO);
