@@ -314,6 +314,7 @@ struct Qp {
   struct Group {
     model::Gid gid;
     std::uint32_t interface_index;
+    std::uint16_t lid;  // means nothing on Ethernet, but a membership is named by it, too
     friend bool operator==(const Group&, const Group&) = default;
   };
   std::vector<Group> groups;  // multicast groups that it is a member of; with `control`

@@ -169,10 +169,22 @@ TEST_F(RoceDatagramTest, ReachTheMembersOfAGroup) {
   ASSERT_EQ(post(a_.qp, wr), 0);
   expect(a_.cq, 1);
   expect(b_.cq, 7);
+  EXPECT_EQ(error_of(detach_mcast(b_.qp, &group, 0xc000)), EINVAL);
   EXPECT_EQ(error_of(detach_mcast(b_.qp, &group, 0)), 0);
   EXPECT_EQ(error_of(detach_mcast(b_.qp, &group, 0)), EINVAL);
   ibv_gid host = path(context_, gid_index_).grh.dgid;
   EXPECT_EQ(error_of(attach_mcast(b_.qp, &host, 0)), EINVAL);
+}
+
+// As the kernel counts them, whatever the device makes of a LID.
+TEST_F(RoceDatagramTest, AreMembersOfAGroupOnceForEachLid) {
+  const ibv_gid group{.raw = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 4}};
+  ASSERT_EQ(error_of(attach_mcast(b_.qp, &group, 0)), 0);
+  ASSERT_EQ(error_of(attach_mcast(b_.qp, &group, 0xc001)), 0);
+  EXPECT_EQ(error_of(detach_mcast(b_.qp, &group, 0)), 0);
+  EXPECT_EQ(error_of(destroy_qp(b_.qp)), EBUSY);
+  EXPECT_EQ(error_of(detach_mcast(b_.qp, &group, 0)), EINVAL);
+  EXPECT_EQ(error_of(detach_mcast(b_.qp, &group, 0xc001)), 0);
 }
 
 class RoceExtendedPostTest : public RoceDatagramTest {
