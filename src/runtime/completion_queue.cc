@@ -17,7 +17,8 @@
 namespace airdma::runtime {
 namespace {
 
-// With more queue pairs than this on a queue one epoll_wait is cheaper than asking each socket.
+// With more queue pairs than this on a queue nobody asks each of them: one epoll_wait tells of
+// their sockets, if they have any, and those that hold something back are listed.
 constexpr std::size_t kDriveDirectly = 4;
 // A polling thread serves the other streams of the process once in so many empty polls.
 constexpr std::uint32_t kServeOthersEvery = 16;
@@ -324,10 +325,12 @@ void CompletionQueue::drive_transport() {
   const bool directly = members_.size() <= kDriveDirectly;
   if (directly) {
     for (QueuePair* const member : members_) member->drive_polling();
+  } else {
+    Progress::flush_held();
   }
-  if (!directly) Progress::flush_held();
+  const bool by_epoll = !directly && stream_members_ != 0;
   // What brought something is likely to bring more.
-  if (!directly || others_busy_ || empties % kServeOthersEvery == 0) {
+  if (by_epoll || others_busy_ || empties % kServeOthersEvery == 0) {
     others_busy_ = progress->serve_ready_streams();
   }
 }
@@ -387,17 +390,21 @@ void CompletionQueue::use_port(int change) {
   port_users_ += change;
 }
 
+void CompletionQueue::count(const QueuePair& queue_pair, int change) {
+  (queue_pair.receives_from_port() ? port_users_ : stream_members_) += change;
+}
+
 void CompletionQueue::attach(QueuePair* queue_pair) {
   std::scoped_lock lock(members_lock_, list_mutex_);
   members_.push_back(queue_pair);
-  if (queue_pair->receives_from_port()) ++port_users_;
+  count(*queue_pair, 1);
 }
 
 void CompletionQueue::detach(QueuePair* queue_pair) {
   std::scoped_lock lock(members_lock_, list_mutex_);
   const auto member = std::ranges::find(members_, queue_pair);
   if (member == members_.end()) return;
-  if (queue_pair->receives_from_port()) --port_users_;
+  count(*queue_pair, -1);
   members_.erase(member);
 }
 

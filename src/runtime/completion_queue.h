@@ -148,6 +148,7 @@ class CompletionQueue {
   bool take_notification(bool solicited);
   void fail_members();
   void drive_transport();
+  void count(const QueuePair& queue_pair, int change);
   void tell_of_polls();
   void tell_of_end();
   static void release(const CompletionRing::Entry& entry) {
@@ -176,6 +177,7 @@ class CompletionQueue {
   std::mutex list_mutex_;
   std::vector<QueuePair*> members_;
   int port_users_ = 0;
+  int stream_members_ = 0;  // that do not receive from the port
   std::atomic<Progress*> progress_{nullptr};
 };
 
