@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <time.h>
 
 #include <algorithm>
@@ -32,6 +33,10 @@ Status ProgressState::open() {
   if (!control_set || !stream_set || !wake_fd) return fail(errno, "epoll_create1");
   if (auto status = add_to_set(control_set.get(), wake_fd.get(), EPOLLIN, kWakeId); !status) {
     return status;
+  }
+  timer_fd = io::Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (timer_fd && !add_to_set(control_set.get(), timer_fd.get(), EPOLLIN, kTimerId)) {
+    timer_fd.reset();
   }
   return add_to_set(control_set.get(), stream_set.get(), EPOLLIN, kStreamSetId);
 }
@@ -110,7 +115,12 @@ void Progress::set_deadline(WatchId id, Time deadline) {
   found->second.deadline = deadline;
   if (deadline == Time::max()) return;
   state_.deadlines.emplace(deadline, id);
-  if (deadline < state_.sleeping_until) state_.wake();
+  if (deadline >= state_.sleeping_until) return;
+  if (state_.set_timer(deadline)) {
+    state_.sleeping_until = deadline;
+  } else {
+    state_.wake();
+  }
 }
 
 void Progress::remove(WatchId id) {

@@ -28,6 +28,7 @@ namespace airdma::runtime {
 // Names in the control set; those of registered descriptors begin with kFirstId.
 inline constexpr WatchId kWakeId = 1;
 inline constexpr WatchId kStreamSetId = 2;
+inline constexpr WatchId kTimerId = 3;
 inline constexpr WatchId kFirstId = 16;
 inline constexpr std::uint32_t kStreamEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 inline constexpr int kEventsAtOnce = 64;
@@ -53,6 +54,7 @@ struct ProgressState {
   io::Fd control_set;
   io::Fd stream_set;
   io::Fd wake_fd;
+  io::Fd timer_fd;  // none where the system has none
 
   std::mutex mutex;  // all below
   std::unordered_map<WatchId, Entry> entries;
@@ -69,6 +71,7 @@ struct ProgressState {
   Time next_flush{};
   std::atomic<bool> any_held{false};
   Time sleeping_until = Time::max();  // what the thread's current wait ends at
+  Time timer_at = Time::max();        // when `timer_fd` expires
 
   std::atomic<std::uint64_t> polls{0};  // roughly
   std::atomic<bool> delegated{false};
@@ -106,6 +109,8 @@ struct ProgressState {
   bool watch_again(Entry& entry, WatchId id);
   void recheck_streams(bool all);
   Duration time_to_sleep();
+  bool set_timer(Time until);
+  void take_timer();
   /// False when another thread has taken over.
   [[nodiscard]] bool wait_and_dispatch(Duration timeout, bool replacement);
   static void pause_blindly(Duration timeout);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +25,11 @@ namespace {
 
 // How long the thread sleeps at a time when it has lost its descriptors.
 constexpr Duration kBlindPause = std::chrono::milliseconds(10);
+// Shorter waits are given to the wait itself: looks after threads that poll come to nothing more
+// often than not, and each that is not needed any more would wake the thread all the same.
+constexpr Duration kLongWait = std::chrono::milliseconds(1);
+// How long after its timer the thread wakes all the same: the program may have closed the timer.
+constexpr Duration kTimerGrace = std::chrono::seconds(1);
 
 timespec to_timespec(Duration duration) {
   const auto ns = std::max<std::int64_t>(duration.count(), 0);
@@ -88,7 +94,29 @@ Duration ProgressState::time_to_sleep() {
   if (flushing) until = std::min(until, next_flush);
   sleeping_until = until;
   if (until == Time::max()) return Duration::max();
-  return std::max(until - now, Duration::zero());
+  if (until <= now) return Duration::zero();
+  const bool timed = (until >= timer_at || until - now >= kLongWait) && set_timer(until);
+  return timed ? until - now + kTimerGrace : until - now;
+}
+
+// With the mutex. A timer that goes on when the thread is woken for something else: to set one, and
+// to stop it, costs more than all else that the thread does for a message, on a virtual machine.
+// One that is set for an earlier time stays, and wakes the thread for nothing once.
+// False when only the wait itself can end in time.
+bool ProgressState::set_timer(Time until) {
+  if (!timer_fd || lost.load(std::memory_order_relaxed)) return false;
+  if (until >= timer_at) return true;
+  itimerspec when{};
+  when.it_value = to_timespec(until.time_since_epoch());
+  if (::timerfd_settime(timer_fd.get(), TFD_TIMER_ABSTIME, &when, nullptr) < 0) return false;
+  timer_at = until;
+  return true;
+}
+
+void ProgressState::take_timer() {
+  std::lock_guard lock(mutex);
+  std::uint64_t times = 0;
+  if (io::raw::read(timer_fd.get(), &times, sizeof times) > 0) timer_at = Time::max();
 }
 
 bool ProgressState::wait_and_dispatch(Duration timeout, bool replacement) {
@@ -134,6 +162,8 @@ void ProgressState::dispatch(const epoll_event& event) {
   if (event.data.u64 == kWakeId) {
     std::uint64_t value = 0;
     [[maybe_unused]] const auto rc = ::read(wake_fd.get(), &value, sizeof value);
+  } else if (event.data.u64 == kTimerId) {
+    take_timer();
   } else if (event.data.u64 == kStreamSetId) {
     if (!delegated.load(std::memory_order_acquire)) serve_streams();
   } else if (auto target = target_of(event.data.u64)) {

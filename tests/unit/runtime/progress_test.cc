@@ -12,6 +12,7 @@
 #include <future>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "io/fd.h"
@@ -64,6 +65,26 @@ TEST(Progress, ReplacesAndCancelsDeadlines) {
   EXPECT_EQ(never.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   progress->remove(first);
   progress->remove(second);
+}
+
+// Each is earlier or later than what the thread sleeps for, or has just been woken for.
+TEST(Progress, CallsAllOfManyDeadlinesFromManyThreads) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 50;
+  Progress* progress = *Progress::start();
+  const auto set_some = [&](int thread) {
+    for (int i = 0; i < kEach; ++i) {
+      const auto probe = std::make_shared<Probe>();
+      const WatchId id = *progress->add_control(Progress::kNoDescriptor, probe);
+      const Time due = Progress::now() + std::chrono::microseconds((i * 37 + thread * 11) % 300);
+      progress->set_deadline(id, due + std::chrono::hours(1));
+      progress->set_deadline(id, due);
+      EXPECT_GE(probe->deadline.get_future().get(), due);
+      progress->remove(id);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < kThreads; ++i) threads.emplace_back(set_some, i);
 }
 
 TEST(Progress, ReportsReadableControlDescriptors) {
