@@ -284,10 +284,10 @@ void IbCm::observe(CommunicationId id, std::weak_ptr<IbObserver> observer) {
   observers_[id.value()] = std::move(observer);
 }
 
-ibcm::ListenerId IbCm::listen(ibcm::ServiceId service, const model::Gid& address,
+ibcm::ListenerId IbCm::listen(ibcm::ServiceId service, const model::AddressScope& scope,
                               std::size_t most_pending, std::weak_ptr<IbObserver> observer) {
   return with_manager([&](ibcm::Manager& manager) {
-    const auto listener = manager.listen(service, address, most_pending);
+    const auto listener = manager.listen(service, scope, most_pending);
     listeners_[listener.value()] = std::move(observer);
     return listener;
   });

@@ -48,7 +48,7 @@ class IbCm final : public MadSink, public Pollable, public std::enable_shared_fr
   void release(ibcm::CommunicationId id);
   void observe(ibcm::CommunicationId id, std::weak_ptr<IbObserver> observer);
 
-  ibcm::ListenerId listen(ibcm::ServiceId service, const model::Gid& address,
+  ibcm::ListenerId listen(ibcm::ServiceId service, const model::AddressScope& scope,
                           std::size_t most_pending, std::weak_ptr<IbObserver> observer);
   void stop_listening(ibcm::ListenerId listener);
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/time.h"
 #include "io/local_socket.h"
 #include "model/address_vector.h"
+#include "runtime/known_blocks.h"
 
 namespace airdma::runtime {
 
@@ -29,13 +29,9 @@ class LocalGroups {
   std::vector<std::uint32_t> members(const model::Gid& group);
 
  private:
-  struct Known {
-    Time read_at{};
-    std::vector<std::uint32_t> blocks;
-  };
   std::mutex mutex_;
   std::map<model::Gid, io::LocalListener> joined_;
-  std::map<model::Gid, Known> known_;  // of groups that this process sends to
+  std::map<model::Gid, KnownBlocks> known_;  // of groups that this process sends to
 };
 
 }  // namespace airdma::runtime

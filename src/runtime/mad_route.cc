@@ -24,10 +24,12 @@ Layout read(Bytes mad) {
 
 std::optional<MadRoute> to_service(std::uint64_t service_id) {
   if (service_id >> 24 != kServicePrefix) return std::nullopt;
-  return MadRoute{.service = static_cast<std::uint32_t>(service_id), .block = 0};
+  return MadRoute{.service = static_cast<std::uint32_t>(service_id), .nameless = false, .block = 0};
 }
 
-MadRoute to_connection(std::uint32_t id) { return {.service = std::nullopt, .block = id >> 20}; }
+MadRoute to_connection(std::uint32_t id) {
+  return {.service = std::nullopt, .nameless = false, .block = id >> 20};
+}
 
 }  // namespace
 
@@ -43,6 +45,11 @@ std::optional<MadRoute> route_mad(Bytes mad) {
       return to_service(read<wire::cm_layout::SidrReq>(mad).service_id.get());
     case CmAttribute::kSidrRep:
       return to_connection(read<wire::cm_layout::SidrRep>(mad).request_id.get());
+    case CmAttribute::kRej: {
+      const auto id = read<wire::cm_layout::Ids>(mad).remote_id.get();
+      if (id == 0) return MadRoute{.service = std::nullopt, .nameless = true, .block = 0};
+      return to_connection(id);
+    }
     default:
       // All others begin with two ids: the sender's and the receiver's.
       return to_connection(read<wire::cm_layout::Ids>(mad).remote_id.get());

@@ -15,6 +15,9 @@ struct MadRoute {
   /// Of a request: port space << 16 | port, as the service ids of RDMA's connection manager have
   /// them (annex A11). Nothing when the datagram goes to a block.
   std::optional<std::uint32_t> service;
+  /// Of a peer that gives up before it has heard of our id, and names itself alone (12.6.7): who
+  /// has the connection is known to its process only.
+  bool nameless = false;
   std::uint32_t block = 0;
 };
 

@@ -19,7 +19,7 @@ std::uint32_t random_start() {
 
 }  // namespace
 
-std::string QpnLease::name_of(std::uint32_t block) { return "airdma/qpn/" + std::to_string(block); }
+std::string QpnLease::name_of(std::uint32_t block) { return kNamePrefix + std::to_string(block); }
 
 Result<std::unique_ptr<QpnLease>> QpnLease::take() {
   constexpr std::uint32_t kCount = kLastBlock - kFirstBlock + 1;

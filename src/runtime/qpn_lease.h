@@ -28,6 +28,8 @@ class QpnLease {
   static constexpr std::uint32_t kFirstBlock = 1;
   static constexpr std::uint32_t kLastBlock = (1u << (24 - kNumberBits)) - 2;
 
+  static constexpr const char* kNamePrefix = "airdma/qpn/";
+
   static std::uint32_t block_of(Qpn qpn) { return qpn.value() >> kNumberBits; }
   static std::string name_of(std::uint32_t block);
 

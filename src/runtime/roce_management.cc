@@ -23,19 +23,40 @@ constexpr std::uint8_t kDatagramSend = static_cast<std::uint8_t>(wire::Service::
                                        static_cast<std::uint8_t>(wire::PacketCode::kSendOnly);
 constexpr Pkey kDefaultPkey{0xffff};
 
+using AddressKind = model::AddressScope::Kind;
+
 /// Ports for those who do not ask for one: the dynamic range.
 constexpr std::uint32_t kFirstPort = 0xc000;
 constexpr std::uint32_t kPorts = 0x10000 - kFirstPort;
 
-std::string service_name(std::uint32_t service, const model::Gid* address) {
-  char text[96];
-  int used =
-      std::snprintf(text, sizeof text, "airdma/cm/%04x/%u/", service >> 16, service & 0xffff);
-  if (address == nullptr) return std::string(text) + "any";
-  for (const std::uint8_t byte : address->bytes) {
-    used += std::snprintf(text + used, sizeof text - static_cast<std::size_t>(used), "%02x", byte);
+std::string text_of(const model::AddressScope& scope) {
+  switch (scope.kind) {
+    case AddressKind::kEvery:
+      return "any";
+    case AddressKind::kEveryIpv4:
+      return "any4";
+    case AddressKind::kEveryIpv6:
+      return "any6";
+    case AddressKind::kOne:
+      break;
   }
+  char text[2 * sizeof scope.one.bytes + 1];
+  char* end = text;
+  for (const std::uint8_t byte : scope.one.bytes) end += std::snprintf(end, 3, "%02x", byte);
   return text;
+}
+
+std::string service_name(std::uint32_t service, const model::AddressScope& scope) {
+  char text[32];
+  std::snprintf(text, sizeof text, "airdma/cm/%04x/%u/", service >> 16, service & 0xffff);
+  return text + text_of(scope);
+}
+
+/// What the service may be called that a request to the address is for, the narrowest first.
+std::array<std::string, 3> names_for(std::uint32_t service, const model::Gid& address) {
+  return {service_name(service, address),
+          service_name(service, model::AddressScope::family_of(address)),
+          service_name(service, model::AddressScope{})};
 }
 
 /// A management datagram in a packet for QP 1; nothing when it is something else.
@@ -75,16 +96,24 @@ bool somebody_has(const std::string& name) {
   return connection || connection.error().code != ECONNREFUSED;
 }
 
-/// Whether a service of the same port stands in the way: one at each address in that of one at a
-/// single address, and the other way round.
-bool in_the_way(std::uint32_t service, const model::Gid& address) {
-  if (address != model::Gid{}) return somebody_has(service_name(service, nullptr));
+/// Whether a service of the same port stands in the way: one whose addresses hold this one's, or
+/// the other way round. The name of just these addresses is taken already.
+bool in_the_way(std::uint32_t service, const model::AddressScope& scope) {
+  const auto taken = [&](const model::AddressScope& by) {
+    return by != scope && somebody_has(service_name(service, by));
+  };
+  if (taken(model::AddressScope{})) return true;
+  if (scope.kind == AddressKind::kOne) return taken(model::AddressScope::family_of(scope.one));
+  if (scope.kind == AddressKind::kEvery) {
+    if (taken(model::AddressScope(AddressKind::kEveryIpv4))) return true;
+    if (taken(model::AddressScope(AddressKind::kEveryIpv6))) return true;
+  }
   const auto interfaces = io::list_interfaces();
   if (!interfaces) return false;
   for (const io::Interface& one : *interfaces) {
     for (const io::Address& own : one.addresses) {
       const model::Gid gid{own.gid()};
-      if (somebody_has(service_name(service, &gid))) return true;
+      if (scope.covers(gid) && taken(gid)) return true;
     }
   }
   return false;
@@ -127,12 +156,27 @@ void RoceState::deliver_mad_packet(Bytes packet, const rocev2::PacketOrigin& ori
   if (sink) sink->on_mad(received->mad, origin, received->source);
 }
 
+// Which process it is for, only that process can tell.
+void RoceState::pass_to_others(const rocev2::PacketOrigin& origin, const Frame& frame) {
+  // A peer on a network may send as many as it likes.
+  constexpr Duration kKeep = std::chrono::milliseconds(10);
+  std::vector<std::uint32_t> all;
+  {
+    std::lock_guard lock(known_lock_);
+    all = known_.look(QpnLease::kNamePrefix, kKeep);
+  }
+  for (const std::uint32_t block : all) {
+    if (sinks_.owns(block)) continue;
+    // Who does not get it hears of it when it answers the peer.
+    [[maybe_unused]] const auto sent = peers_->send(origin, block, {&frame, 1});
+  }
+}
+
 // True when it went to another process.
 bool RoceState::pass_to_service(std::uint32_t service, const rocev2::PacketOrigin& origin,
                                 Bytes packet) {
   const Frame frame{.header = packet, .pieces = {}, .pad_bytes = 0, .bytes = packet.size()};
-  for (const model::Gid* address : {&origin.destination, static_cast<const model::Gid*>(nullptr)}) {
-    const std::string name = service_name(service, address);
+  for (const std::string& name : names_for(service, origin.destination)) {
     if (has_service(name)) return false;
     if (LocalPeers::send_once(name, origin, frame)) return true;
   }
@@ -144,10 +188,12 @@ void RoceState::route_mad_packet(Bytes packet, const rocev2::PacketOrigin& origi
   const auto received = read(packet);
   if (!received) return;
   const auto route = route_mad(received->mad);
+  const Frame frame{.header = packet, .pieces = {}, .pad_bytes = 0, .bytes = packet.size()};
   if (route && route->service) {
     if (pass_to_service(*route->service, origin, packet)) return;
+  } else if (route && route->nameless) {
+    pass_to_others(origin, frame);
   } else if (route && !sinks_.owns(route->block)) {
-    const Frame frame{.header = packet, .pieces = {}, .pad_bytes = 0, .bytes = packet.size()};
     const auto sent = peers_->send(origin, route->block, {&frame, 1});
     if (sent && sent->status != SendStatus::kUnreachable) return;
   }
@@ -210,14 +256,17 @@ Status RoceState::send_mad_locally(const model::AddressVector& destination, Byte
   const auto route = route_mad(mad);
   if (!route) return fail(EINVAL, "send_mad");
   if (route->service) {
-    const auto status =
-        send_to_service(service_name(*route->service, &origin.destination), origin, frame);
-    if (status) return {};
-    const auto other = send_to_service(service_name(*route->service, nullptr), origin, frame);
-    if (other || other.error().code != EACCES) return other;
-    return send_mad_by_udp(destination, frame);
+    Status failed = fail(ECONNREFUSED, "connect");
+    for (const std::string& name : names_for(*route->service, origin.destination)) {
+      const auto status = send_to_service(name, origin, frame);
+      if (status) return {};
+      if (status.error().code != ECONNREFUSED) failed = status;
+    }
+    return failed.error().code == EACCES ? send_mad_by_udp(destination, frame) : failed;
   }
-  const auto sent = send_to_peer(origin, route->block, {&frame, 1});
+  if (route->nameless) pass_to_others(origin, frame);
+  const auto sent =
+      send_to_peer(origin, route->nameless ? first_block() : route->block, {&frame, 1});
   if (!sent) return send_mad_by_udp(destination, frame);
   if (sent->status == SendStatus::kBusy) return fail(EAGAIN, "sendmsg");
   if (sent->status == SendStatus::kUnreachable) return fail(ECONNREFUSED, "connect");
@@ -225,14 +274,14 @@ Status RoceState::send_mad_locally(const model::AddressVector& destination, Byte
 }
 
 Result<ServiceLease> RoceState::lease_service(PortSpace space, std::uint16_t port,
-                                              const model::Gid& address) {
+                                              const model::AddressScope& scope) {
   if (auto status = open(); !status) return std::unexpected(status.error());
-  if (port != 0) return take_service(space, port, address);
+  if (port != 0) return take_service(space, port, scope);
   std::uint32_t start = 0;
   [[maybe_unused]] const ssize_t got = ::getrandom(&start, sizeof start, GRND_NONBLOCK);
   for (std::uint32_t i = 0; i < kPorts; ++i) {
     const auto any = static_cast<std::uint16_t>(kFirstPort + (start + i) % kPorts);
-    auto lease = take_service(space, any, address);
+    auto lease = take_service(space, any, scope);
     if (lease || lease.error().code != EADDRINUSE) return lease;
   }
   return fail(EADDRNOTAVAIL, "bind");
@@ -240,12 +289,12 @@ Result<ServiceLease> RoceState::lease_service(PortSpace space, std::uint16_t por
 
 // Taken first and looked at then: of two that stand in each other's way at least one is refused.
 Result<ServiceLease> RoceState::take_service(PortSpace space, std::uint16_t port,
-                                             const model::Gid& address) {
+                                             const model::AddressScope& scope) {
   const std::uint32_t service = static_cast<std::uint32_t>(space) << 16 | port;
-  const std::string name = service_name(service, address == model::Gid{} ? nullptr : &address);
+  const std::string name = service_name(service, scope);
   auto listener = io::LocalListener::open(name);
   if (!listener) return std::unexpected(listener.error());
-  if (in_the_way(service, address)) return fail(EADDRINUSE, "bind");
+  if (in_the_way(service, scope)) return fail(EADDRINUSE, "bind");
   auto hold = std::make_shared<ServiceHold>(*this);
   if (auto status = accept_from(std::move(*listener), hold->acceptor, hold->watch); !status) {
     return std::unexpected(status.error());

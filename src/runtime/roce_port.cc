@@ -192,8 +192,8 @@ Status RocePort::send_mad(Bytes mad, const model::AddressVector& destination) {
 }
 
 Result<ServiceLease> RocePort::lease_service(PortSpace space, std::uint16_t port,
-                                             const model::Gid& address) {
-  return state_.lease_service(space, port, address);
+                                             const model::AddressScope& scope) {
+  return state_.lease_service(space, port, scope);
 }
 
 // --- Multicast ---

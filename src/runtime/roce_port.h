@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "model/address_scope.h"
 #include "model/address_vector.h"
 #include "runtime/send_outcome.h"
 
@@ -143,10 +144,10 @@ class RocePort {
   /// Sends one (at most 256 bytes, filled up with zeros) from QP 1 to QP 1. Errors: EHOSTUNREACH,
   /// ECONNREFUSED (nobody of this host has that service or connection), EAGAIN.
   Status send_mad(Bytes mad, const model::AddressVector& destination);
-  /// Takes a port (0: any) of a port space at an address of this host (all zero: at each). Requests
+  /// Takes a port (0: any) of a port space at addresses of this host. Requests
   /// to it come to this process's sink. Errors: EADDRINUSE, EMFILE.
   Result<ServiceLease> lease_service(PortSpace space, std::uint16_t port,
-                                     const model::Gid& address);
+                                     const model::AddressScope& scope);
 
   // Multicast.
   /// The queue pair gets what is sent to the group on the interface. Twice is EINVAL. Errors:

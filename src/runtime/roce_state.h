@@ -16,6 +16,7 @@
 #include "engine/rocev2/attributes.h"
 #include "io/udp_socket.h"
 #include "runtime/inlet.h"
+#include "runtime/known_blocks.h"
 #include "runtime/local_addresses.h"
 #include "runtime/local_groups.h"
 #include "runtime/local_peers.h"
@@ -86,7 +87,7 @@ class RoceState final : public SteeredSockets {
   void tell_process_gone(std::uint32_t block);
   Status send_mad(Bytes mad, const model::AddressVector& destination);
   Result<ServiceLease> lease_service(PortSpace space, std::uint16_t port,
-                                     const model::Gid& address);
+                                     const model::AddressScope& scope);
   void end_service(const std::string& name);
   Status accept_from(io::LocalListener listener, std::shared_ptr<LocalAcceptor>& acceptor,
                      WatchId& id);
@@ -119,7 +120,8 @@ class RoceState final : public SteeredSockets {
                                 const Frame& frame);
   Status send_mad_by_udp(const model::AddressVector& destination, const Frame& frame);
   Status send_mad_locally(const model::AddressVector& destination, Bytes mad, const Frame& frame);
-  Result<ServiceLease> take_service(PortSpace space, std::uint16_t port, const model::Gid& address);
+  Result<ServiceLease> take_service(PortSpace space, std::uint16_t port,
+                                    const model::AddressScope& scope);
 
   // Delivery.
   void deliver_group(Qpn qpn, std::span<const Bytes> packets, const rocev2::PacketOrigin& origin,
@@ -131,6 +133,7 @@ class RoceState final : public SteeredSockets {
   void route_mad_packet(Bytes packet, const rocev2::PacketOrigin& origin);
   void deliver_mad_packet(Bytes packet, const rocev2::PacketOrigin& origin);
   bool has_service(const std::string& name);
+  void pass_to_others(const rocev2::PacketOrigin& origin, const Frame& frame);
   bool pass_to_service(std::uint32_t service, const rocev2::PacketOrigin& origin, Bytes packet);
 
   std::mutex mutex_;  // setting up
@@ -149,6 +152,8 @@ class RoceState final : public SteeredSockets {
   std::vector<std::shared_ptr<LocalAcceptor>> acceptors_;
   std::vector<std::shared_ptr<Inlet>> local_inlets_;
 
+  std::mutex known_lock_;
+  KnownBlocks known_;
   SpinLock mad_lock_;  // all below
   std::weak_ptr<MadSink> mad_sink_;
   std::set<std::string> services_;

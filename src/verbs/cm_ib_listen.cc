@@ -19,8 +19,12 @@ constexpr std::size_t kMostPending = 4096;
 
 runtime::PortSpace space_of(const Id& id) { return static_cast<runtime::PortSpace>(id.pub.ps); }
 
-model::Gid gid_of(const io::Address& address) {
-  return address.is_any() ? model::Gid{} : model::Gid{address.unmapped().gid()};
+/// 0.0.0.0 has no IPv6 addresses, nor :: those of IPv4 when it is told so.
+model::AddressScope scope_of(const Id& id, const io::Address& local) {
+  using Kind = model::AddressScope::Kind;
+  if (!local.is_any()) return model::Gid{local.unmapped().gid()};
+  if (local.family() == AF_INET) return model::AddressScope(Kind::kEveryIpv4);
+  return model::AddressScope(id.options.v6_only ? Kind::kEveryIpv6 : Kind::kEvery);
 }
 
 class IbRequest final : public Request {
@@ -121,18 +125,11 @@ bool impossible(const Id& listener, const ibcm::Event& event) {
   return true;
 }
 
-/// A listener on 0.0.0.0 has no IPv6 addresses, nor one on :: that is told so any of IPv4.
-bool of_its_family(const Id& listener, const model::Gid& local) {
-  const io::Address own = source_of(listener);
-  if (!own.is_any()) return true;
-  if (own.family() == AF_INET) return local.is_v4();
-  return !local.is_v4() || !listener.options.v6_only;
-}
-
 }  // namespace
 
 Status lease_port(Id& id, const io::Address& local) {
-  auto lease = runtime::RocePort::get().lease_service(space_of(id), local.port(), gid_of(local));
+  auto lease =
+      runtime::RocePort::get().lease_service(space_of(id), local.port(), scope_of(id, local));
   if (!lease) return std::unexpected(lease.error());
   id.service = std::move(*lease);
   return {};
@@ -157,7 +154,7 @@ Status listen_ib(Id& id) {
   const auto cm = IbCm::get();
   if (!cm) return std::unexpected(cm.error());
   const auto service = wire::service_of(static_cast<std::uint16_t>(id.pub.ps), local.port());
-  id.ib_listener = (*cm)->listen(service, gid_of(local), kMostPending, id.link);
+  id.ib_listener = (*cm)->listen(service, scope_of(id, local), kMostPending, id.link);
   return {};
 }
 
@@ -169,7 +166,7 @@ void stop_listening_ib(Id& id) {
 
 void take_ib_request(Id& listener, const ibcm::Event& event) {
   check_host();
-  if (listener.state != IdState::kListening || !of_its_family(listener, event.path.source)) {
+  if (listener.state != IdState::kListening) {
     return (*IbCm::get())->release(event.id);
   }
   if (impossible(listener, event)) return;

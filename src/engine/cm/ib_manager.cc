@@ -134,20 +134,23 @@ void Manager::forget(Entries::iterator found) {
 
 std::optional<ListenerId> Manager::listener_for(ServiceId service,
                                                 const model::Gid& address) const {
-  std::optional<ListenerId> wildcard;
+  std::optional<ListenerId> narrowest;
+  auto width = model::AddressScope::Kind::kEvery;
   for (const auto& [id, listener] : listeners_) {
-    if (listener.service != service) continue;
-    if (listener.address == address) return ListenerId{id};
-    if (listener.address == model::Gid{}) wildcard = ListenerId{id};
+    if (listener.service != service || !listener.scope.covers(address)) continue;
+    if (narrowest && listener.scope.kind >= width) continue;
+    narrowest = ListenerId{id};
+    width = listener.scope.kind;
   }
-  return wildcard;
+  return narrowest;
 }
 
 // Calls.
 
-ListenerId Manager::listen(ServiceId service, const model::Gid& address, std::size_t most_pending) {
+ListenerId Manager::listen(ServiceId service, const model::AddressScope& scope,
+                           std::size_t most_pending) {
   const ListenerId id{++last_listener_};
-  listeners_[id.value()] = {service, address, most_pending, 0};
+  listeners_[id.value()] = {service, scope, most_pending, 0};
   const auto met = [&](const EarlyRequest& one) {
     return listener_for(one.service, one.way_back.source).has_value();
   };

@@ -24,6 +24,7 @@
 #include "engine/cm/ib_connection.h"
 #include "engine/cm/ib_ended_services.h"
 #include "engine/cm/ib_types.h"
+#include "model/address_scope.h"
 
 namespace airdma::ibcm {
 
@@ -48,9 +49,9 @@ class Manager final : private Outbox {
   explicit Manager(const ManagerConfig& config);
 
   // Listening. One service may have several listeners, for different addresses.
-  /// `address` all zero: every address. `most_pending`: requests and lookups that were reported and
-  /// not answered yet.
-  ListenerId listen(ServiceId service, const model::Gid& address, std::size_t most_pending);
+  /// Of several that cover an address the narrowest is asked. `most_pending`: requests and lookups
+  /// that were reported and not answered yet.
+  ListenerId listen(ServiceId service, const model::AddressScope& scope, std::size_t most_pending);
   /// Its unanswered requests stay with the program. Requests that come now wait a moment for
   /// another listener.
   void stop_listening(ListenerId listener, Time now);
@@ -101,7 +102,7 @@ class Manager final : private Outbox {
  private:
   struct Listener {
     ServiceId service;
-    model::Gid address;
+    model::AddressScope scope;
     std::size_t most_pending = 0;
     std::size_t pending = 0;
   };

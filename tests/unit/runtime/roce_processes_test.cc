@@ -286,6 +286,21 @@ TEST_F(RoceProcesses, GetRequestsForTheirServices) {
   EXPECT_TRUE(RocePort::get().lease_service(PortSpace::kTcp, 7001, kLoopbackV4));
 }
 
+// The process whose connection it is about knows it by who sent it.
+TEST_F(RoceProcesses, AllHearOfAClientThatGivesUpUnnamed) {
+  std::vector<std::unique_ptr<Member>> members;
+  for (int i = 0; i < 3; ++i) members.push_back(std::make_unique<Member>());
+  std::array<std::byte, 256> mad{};
+  const Bytes payload = request_for(0, mad, 7);
+  mad[17] = std::byte{0x12};  // REJ
+  ASSERT_TRUE(RocePort::get().send_mad(payload, loopback(kLoopbackV4)));
+  for (const auto& member : members) {
+    const Report report = member->next();
+    EXPECT_EQ(report.kind, Report::kMad);
+    EXPECT_EQ(report.first_psn, 7u);
+  }
+}
+
 // A process that is stopped takes its own packets only: what does not fit in is refused, and there
 // is room again when it goes on.
 TEST_F(RoceProcesses, DoNotWaitForAStoppedOne) {

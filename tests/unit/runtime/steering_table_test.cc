@@ -226,6 +226,9 @@ TEST(MadRoute, AgreesWithTheProgram) {
   const auto to_block = route_of(management(wire::CmAttribute::kDreq, ids));
   ASSERT_TRUE(to_block && !to_block->service);
   EXPECT_EQ(to_block->block, 4000u);
+  EXPECT_EQ(route_of(management(wire::CmAttribute::kRej, ids))->block, 4000u);
+  EXPECT_FALSE(route_of(management(wire::CmAttribute::kRej, ids))->nameless);
+  EXPECT_TRUE(route_of(management(wire::CmAttribute::kRej, layout::Ids{}))->nameless);
   auto other = management(wire::CmAttribute::kDreq, ids);
   other[21] = std::byte{3};  // subnet administration
   EXPECT_FALSE(route_mad(Bytes(other).subspan(20)));

@@ -397,6 +397,33 @@ TEST_F(CmIbTest, ARequestMayOutliveItsClient) {
   EXPECT_EQ(passive_->qp->state, IBV_QPS_ERR);
 }
 
+// What came after the client's end has come tells that this was heard of, too.
+TEST_F(CmIbTest, ARequestWhoseClientIsGoneCannotBeAccepted) {
+  start_listening();
+  request();
+  drop(std::exchange(client_, nullptr));
+  rdma_cm_id* const orphan = std::exchange(passive_, nullptr);
+  request();
+  EXPECT_EQ(code_of(accept(orphan, nullptr)), EINVAL);
+  EXPECT_FALSE(server_.readable());
+  drop(orphan);
+}
+
+TEST_F(CmIbTest, WildcardsOfTheFamiliesShareAPort) {
+  rdma_cm_id* six = new_id(server_);
+  rdma_cm_id* four = new_id(server_);
+  int only = 1;
+  ASSERT_TRUE(set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof only));
+  auto all_of_six = address("::");
+  ASSERT_TRUE(bind_addr(six, raw(all_of_six)));
+  auto all_of_four = address("0.0.0.0", ntohs(get_src_port(six)));
+  EXPECT_EQ(code_of(bind_addr(four, raw(all_of_four))), 0);
+  EXPECT_EQ(code_of(listen(six, 1)), 0);
+  EXPECT_EQ(code_of(listen(four, 1)), 0);
+  drop(six);
+  drop(four);
+}
+
 /// A queue pair that the program makes itself, and moves by what the id knows.
 class OwnQueuePair {
  public:

@@ -54,6 +54,25 @@ TEST(IbManager, PrefersTheListenerOfTheAddress) {
   EXPECT_NE(other, exact);
 }
 
+TEST(IbManager, AsksTheNarrowestListener) {
+  using Kind = model::AddressScope::Kind;
+  Hosts hosts;
+  hosts.b.manager.stop_listening(hosts.listener, hosts.now);
+  const auto listen = [&](const model::AddressScope& scope) {
+    return hosts.b.manager.listen(test::kService, scope, 8);
+  };
+  const model::Gid own = test::gid_of(2);
+  const bool v4 = own.is_v4();
+  const ListenerId every = listen(model::AddressScope(Kind::kEvery));
+  const ListenerId family = listen(model::AddressScope::family_of(own));
+  (void)listen(model::AddressScope(v4 ? Kind::kEveryIpv6 : Kind::kEveryIpv4));
+  hosts.arrive(hosts.b, mad_from(1, 2, request(1, 1)));
+  EXPECT_EQ(hosts.b.take(EventKind::kRequest).listener, family);
+  hosts.b.manager.stop_listening(family, hosts.now);
+  hosts.arrive(hosts.b, mad_from(1, 2, request(2, 2)));
+  EXPECT_EQ(hosts.b.take(EventKind::kRequest).listener, every);
+}
+
 CmRejectReason reason_of(const OutMad& mad) {
   const auto parsed = wire::parse_cm(mad.bytes);
   if (!parsed || !std::holds_alternative<wire::CmRej>(parsed->message)) return {};
