@@ -38,7 +38,7 @@ struct Crc32Variant {
   std::uint32_t (*multiply)(std::uint32_t a, std::uint32_t b);
 };
 /// All that this build has, the fastest first, the portable one last. The functions above use the
-/// first one supported.
+/// first one supported; under an emulator that translates instructions, the last.
 [[nodiscard]] std::span<const Crc32Variant> crc32_variants();
 
 }  // namespace airdma::wire

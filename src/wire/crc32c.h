@@ -28,7 +28,7 @@ struct Crc32cVariant {
   std::uint32_t (*copy)(std::uint32_t crc, std::byte* to, Bytes from);
 };
 /// All that this build has, the fastest first, the portable one last. The functions above use the
-/// first one supported.
+/// first one supported; under an emulator that translates instructions, the last.
 [[nodiscard]] std::span<const Crc32cVariant> crc32c_variants();
 
 }  // namespace airdma::wire
