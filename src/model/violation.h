@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/indexed.h"
 #include "model/completion.h"
 
 namespace airdma::model {
@@ -118,15 +119,7 @@ inline constexpr std::array<ViolationInfo, 35> kViolations{{
 }};
 // clang-format on
 
-namespace detail {
-constexpr bool violations_are_indexed() {
-  for (std::size_t i = 0; i < kViolations.size(); ++i) {
-    if (static_cast<std::size_t>(kViolations[i].violation) != i) return false;
-  }
-  return static_cast<std::size_t>(Violation::kProgram) + 1 == kViolations.size();
-}
-}  // namespace detail
-static_assert(detail::violations_are_indexed());
+static_assert(is_indexed(kViolations, &ViolationInfo::violation, Violation::kProgram));
 
 [[nodiscard]] constexpr const ViolationInfo& info(Violation violation) {
   return kViolations[static_cast<std::size_t>(violation)];

@@ -12,6 +12,7 @@
 #include "base/be.h"
 #include "base/bytes.h"
 #include "base/ids.h"
+#include "base/indexed.h"
 #include "wire/ddp.h"
 
 namespace airdma::wire {
@@ -73,15 +74,7 @@ inline constexpr std::array<OpcodeInfo, 12> kOpcodes{{
 }};
 // clang-format on
 
-namespace detail {
-constexpr bool opcodes_are_indexed() {
-  for (std::size_t i = 0; i < kOpcodes.size(); ++i) {
-    if (static_cast<std::size_t>(kOpcodes[i].opcode) != i) return false;
-  }
-  return true;
-}
-}  // namespace detail
-static_assert(detail::opcodes_are_indexed());
+static_assert(is_indexed(kOpcodes, &OpcodeInfo::opcode, Opcode::kAtomicResponse));
 
 /// The row of an opcode off the wire, or nullptr for one that no RFC defines.
 [[nodiscard]] constexpr const OpcodeInfo* find_opcode(std::uint8_t opcode) {

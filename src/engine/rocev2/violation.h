@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/indexed.h"
 #include "model/completion.h"
 #include "model/memory.h"
 #include "wire/roce_packet.h"
@@ -110,15 +111,7 @@ inline constexpr std::array<ViolationInfo, 31> kViolations{{
 }};
 // clang-format on
 
-namespace detail {
-constexpr bool violations_are_indexed() {
-  for (std::size_t i = 0; i < kViolations.size(); ++i) {
-    if (static_cast<std::size_t>(kViolations[i].violation) != i) return false;
-  }
-  return static_cast<std::size_t>(Violation::kProgram) + 1 == kViolations.size();
-}
-}  // namespace detail
-static_assert(detail::violations_are_indexed());
+static_assert(is_indexed(kViolations, &ViolationInfo::violation, Violation::kProgram));
 
 [[nodiscard]] constexpr const ViolationInfo& info(Violation violation) {
   return kViolations[static_cast<std::size_t>(violation)];
