@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "engine/cm/ib_types.h"
 #include "wire/ib_cm.h"
 #include "wire/ib_cm_layout.h"
 #include "wire/mad.h"
@@ -28,7 +29,8 @@ std::optional<MadRoute> to_service(std::uint64_t service_id) {
 }
 
 MadRoute to_connection(std::uint32_t id) {
-  return {.service = std::nullopt, .nameless = false, .block = id >> 20};
+  const std::uint32_t block = ibcm::block_of(wire::CommunicationId(id));
+  return {.service = std::nullopt, .nameless = false, .block = block};
 }
 
 }  // namespace

@@ -126,13 +126,13 @@ void RoceState::set_mad_sink(std::weak_ptr<MadSink> sink) {
   mad_sink_.swap(sink);
 }
 
+std::shared_ptr<MadSink> RoceState::mad_sink() {
+  std::lock_guard lock(mad_lock_);
+  return mad_sink_.lock();
+}
+
 void RoceState::tell_process_gone(std::uint32_t block) {
-  std::shared_ptr<MadSink> sink;
-  {
-    std::lock_guard lock(mad_lock_);
-    sink = mad_sink_.lock();
-  }
-  if (sink) sink->on_process_gone(block);
+  if (const auto sink = mad_sink()) sink->on_process_gone(block);
 }
 
 bool RoceState::has_service(const std::string& name) {
@@ -148,12 +148,7 @@ void RoceState::end_service(const std::string& name) {
 void RoceState::deliver_mad_packet(Bytes packet, const rocev2::PacketOrigin& origin) {
   const auto received = read(packet);
   if (!received) return;
-  std::shared_ptr<MadSink> sink;
-  {
-    std::lock_guard lock(mad_lock_);
-    sink = mad_sink_.lock();
-  }
-  if (sink) sink->on_mad(received->mad, origin, received->source);
+  if (const auto sink = mad_sink()) sink->on_mad(received->mad, origin, received->source);
 }
 
 // Which process it is for, only that process can tell.

@@ -132,6 +132,7 @@ class RoceState final : public SteeredSockets {
                const rocev2::PacketOrigin& origin);
   void route_mad_packet(Bytes packet, const rocev2::PacketOrigin& origin);
   void deliver_mad_packet(Bytes packet, const rocev2::PacketOrigin& origin);
+  std::shared_ptr<MadSink> mad_sink();
   bool has_service(const std::string& name);
   void pass_to_others(const rocev2::PacketOrigin& origin, const Frame& frame);
   bool pass_to_service(std::uint32_t service, const rocev2::PacketOrigin& origin, Bytes packet);

@@ -12,8 +12,7 @@
 namespace airdma::ibcm {
 namespace {
 
-constexpr unsigned kCounterBits = 20;
-constexpr std::uint32_t kCounterMask = (1u << kCounterBits) - 1;
+constexpr std::uint32_t kCounterMask = (1u << kIdCounterBits) - 1;
 
 using State = Connection::State;
 using wire::CmAnswered;
@@ -64,7 +63,7 @@ Manager::Manager(const ManagerConfig& config)
 
 std::optional<CommunicationId> Manager::new_id() {
   for (std::uint32_t tries = 0; tries <= kCounterMask; ++tries) {
-    const std::uint32_t value = config_.id_block << kCounterBits | next_counter_;
+    const std::uint32_t value = config_.id_block << kIdCounterBits | next_counter_;
     next_counter_ = (next_counter_ + 1) & kCounterMask;
     if (value != 0 && !connections_.contains(value) && !lookups_.contains(value)) {
       return CommunicationId{value};
@@ -452,7 +451,7 @@ std::vector<std::pair<CommunicationId, model::Gid>> Manager::peers_of(
   std::vector<std::pair<CommunicationId, model::Gid>> peers;
   for (const auto& [id, entry] : connections_) {
     const Connection& connection = *entry.connection;
-    if (!connection.knows_remote_id() || connection.remote_id().value() >> 20 != id_block) continue;
+    if (!connection.knows_remote_id() || block_of(connection.remote_id()) != id_block) continue;
     peers.emplace_back(CommunicationId{id}, connection.path().destination);
   }
   return peers;

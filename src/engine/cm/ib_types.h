@@ -17,6 +17,12 @@ namespace airdma::ibcm {
 using wire::CommunicationId;
 using wire::ServiceId;
 
+/// A communication id: the block of queue pair numbers of the process that chose it, and a counter.
+inline constexpr unsigned kIdCounterBits = 20;
+[[nodiscard]] constexpr std::uint32_t block_of(CommunicationId id) {
+  return id.value() >> kIdCounterBits;
+}
+
 /// One of a manager's listeners.
 using ListenerId = Id<struct ListenerIdTag>;
 
