@@ -37,35 +37,31 @@ bool Inlet::receive_turn() {
   return !ended_;
 }
 
+// A turn, and without the lock what its end asks for. True when something is left.
+bool Inlet::serve(std::unique_lock<SpinLock> lock) {
+  const bool before = ended_;
+  const bool more = receive_turn();
+  const bool ended = ended_ && !before;
+  lock.unlock();
+  if (ended) on_end();
+  return more;
+}
+
 void Inlet::drain() {
   pending_.store(true, std::memory_order_seq_cst);
   bool more = false;
   do {
-    bool ended = false;
-    {
-      const std::unique_lock lock(lock_, std::try_to_lock);
-      if (!lock) return;  // the holder looks at pending_ again
-      pending_.store(false, std::memory_order_relaxed);
-      const bool before = ended_;
-      more = receive_turn();
-      ended = ended_ && !before;
-    }
-    if (ended) on_end();
+    std::unique_lock lock(lock_, std::try_to_lock);
+    if (!lock) return;  // the holder looks at pending_ again
+    pending_.store(false, std::memory_order_relaxed);
+    more = serve(std::move(lock));
     std::atomic_thread_fence(std::memory_order_seq_cst);
   } while (pending_.load(std::memory_order_relaxed));
   if (more) progress_.serve_later(watch_.load());
 }
 
 void Inlet::settle() {
-  bool more = false;
-  bool ended = false;
-  {
-    std::lock_guard lock(lock_);
-    const bool before = ended_;
-    more = receive_turn();
-    ended = ended_ && !before;
-  }
-  if (ended) on_end();
+  const bool more = serve(std::unique_lock(lock_));
   drain();  // for who came meanwhile and did not get it
   if (more) progress_.serve_later(watch_.load());
 }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/spin_lock.h"
 #include "runtime/progress.h"
@@ -51,6 +52,7 @@ class Inlet : public Pollable, public std::enable_shared_from_this<Inlet> {
  private:
   friend class BusyInlets;
   bool receive_turn();
+  bool serve(std::unique_lock<SpinLock> lock);
 
   Progress& progress_;
   std::atomic<WatchId> watch_{0};
