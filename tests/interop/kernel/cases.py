@@ -28,11 +28,16 @@ class Case:
         self.name = command
         self._gid_option = gid_option
 
+    def _ours(self, device, gid, port):
+        return f"{self.name} -p {port} -d {device} {self._gid_option} {gid}"
+
+    _theirs = _ours
+
     def commands(self, sides, family, port, kernel_serves):
         """airdma's and the kernel's."""
         our_gid, their_gid = sides.gids[family]
-        ours = f"{self.name} -p {port} -d {sides.device} {self._gid_option} {our_gid}"
-        theirs = f"{self.name} -p {port} -d rxe0 {self._gid_option} {their_gid}"
+        ours = self._ours(sides.device, our_gid, port)
+        theirs = self._theirs("rxe0", their_gid, port)
         # The TCP connection need not be of the family that is tested.
         if kernel_serves:
             return f"{ours} {guests.ADDRESS[4]}", theirs
@@ -53,13 +58,11 @@ class Bulk(Case):
         self._rest = f"{operation} {mebibytes}"
         self._program = program
 
-    def commands(self, sides, family, port, kernel_serves):
-        our_gid, their_gid = sides.gids[family]
-        ours = f"{self._program} {sides.device} {our_gid} {self._rest} {port}"
-        theirs = f"bulk rxe0 {their_gid} {self._rest} {port}"
-        if kernel_serves:
-            return f"{ours} {guests.ADDRESS[family]}", theirs
-        return ours, f"{theirs} {guests.HOST[family]}"
+    def _ours(self, device, gid, port):
+        return f"{self._program} {device} {gid} {self._rest} {port}"
+
+    def _theirs(self, device, gid, port):
+        return f"bulk {device} {gid} {self._rest} {port}"
 
 
 class Managed(Case):
