@@ -7,6 +7,7 @@ interface. airdma's path MTU is rxe's.
 All devices take turns within a round, and a ratio is the median of the rounds' ratios. An emulated
 processor gives no figures of a real one; only what stands beside each other says something.
 """
+import math
 import re
 import statistics
 
@@ -50,7 +51,9 @@ def run(guest, device, command, column):
     for line in answer.text.splitlines():
         words = line.split()
         if len(words) > column and words[0] == size:
-            return float(words[column])
+            figure = float(words[column])
+            # 0 or infinite when perftest could not find out how fast the processor counts.
+            return figure if 0 < figure < math.inf else None
     print(f"{device}: {command}: no figure\n{answer.text[-1500:]}", flush=True)
     return None
 
