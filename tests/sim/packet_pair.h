@@ -39,7 +39,10 @@ inline wire::RocePacket readable(const PacketBytes& bytes) {
   return *packet;
 }
 
-inline model::Gid host(std::uint8_t number) { return model::Gid::from_v4({10, 0, 0, number}); }
+inline model::Gid host(std::uint8_t number, bool v6 = false) {
+  if (!v6) return model::Gid::from_v4({10, 0, 0, number});
+  return model::Gid{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number}};
+}
 
 /// What both sides agree on unless a test says otherwise.
 inline rocev2::QpAttributes usual_attributes() {
@@ -76,8 +79,8 @@ class PacketSide {
   }
   /// All states up to RTS, or to RTR.
   void connect(rocev2::QpAttributes attributes, std::uint8_t peer, Time now, bool send = true) {
-    attributes.address.source = host(number);
-    attributes.address.destination = host(peer);
+    attributes.address.source = host(number, v6);
+    attributes.address.destination = host(peer, v6);
     attributes.remote_qpn = Qpn{peer};
     constexpr model::QpAttrMask kAll = ~model::QpAttrMask{0};
     for (const auto state : {model::QpState::kInit, model::QpState::kRtr, model::QpState::kRts}) {
@@ -109,8 +112,8 @@ class PacketSide {
   }
   void receive(const PacketBytes& bytes, std::uint8_t from, Time now,
                std::uint8_t traffic_class = 0) {
-    const rocev2::PacketOrigin origin{.source = host(from),
-                                      .destination = host(number),
+    const rocev2::PacketOrigin origin{.source = host(from, v6),
+                                      .destination = host(number, v6),
                                       .traffic_class = traffic_class,
                                       .hop_limit = 64};
     const auto packet = wire::parse_roce_packet(bytes);
@@ -123,6 +126,7 @@ class PacketSide {
   }
 
   std::uint8_t number;  // QPN and last byte of the address
+  bool v6 = false;      // before it is connected
   model::MemoryTable table;
   model::SendQueue sq;
   model::ReceiveQueue rq;

@@ -33,7 +33,7 @@ RoceWorld::Player::Player(std::uint8_t number, const Scale& scale, Random& rando
       program(side.table, side.sq, side.rq, scale, random) {}
 
 RoceWorld::RoceWorld(std::uint64_t seed, Trouble trouble)
-    : Exchange(seed, choose_scale), trouble_(trouble) {
+    : Exchange(seed, choose_scale), trouble_(trouble), v6_(seed % 2 == 0) {
   for (std::size_t i = 0; i < 2; ++i) {
     players_[i] = std::make_unique<Player>(static_cast<std::uint8_t>(i + 1), scale_, random_);
   }
@@ -53,6 +53,7 @@ void RoceWorld::connect() {
   attributes.rq_psn = psn();
   attributes.max_rd_atomic = depth();
   attributes.max_dest_rd_atomic = depth();
+  player(0).side.v6 = player(1).side.v6 = v6_;
   player(0).side.connect(attributes, 2, now_);
   std::swap(attributes.sq_psn, attributes.rq_psn);
   std::swap(attributes.max_rd_atomic, attributes.max_dest_rd_atomic);

@@ -63,6 +63,7 @@ class RoceWorld : public Exchange {
   [[nodiscard]] Player& player(std::size_t i) { return *players_[i]; }
 
   Trouble trouble_;
+  const bool v6_;  // every second seed
   std::array<std::unique_ptr<Player>, 2> players_;
   std::vector<Flying> flying_;
   const bool trace_ = std::getenv("AIRDMA_SIM_TRACE") != nullptr;
