@@ -289,12 +289,13 @@ void RcRequester::on_atomic_response(const RocePacket& packet, std::uint64_t seq
 // Completing.
 
 void RcRequester::complete() {
-  while (queue_.head() != begun_) {
-    if (flight(queue_.head()).end() > una_) return;
+  while (queue_.head() != begun_ && flight(queue_.head()).end() <= una_) {
     const SendWqe& wqe = queue_.at(queue_.head());
     if (wqe.signaled) report(wqe, WcStatus::kSuccess);
     queue_.retire();
   }
+  // What could not be sent again had arrived the first time.
+  if (fault_ && !fault_->at_once && fault_->position < queue_.head()) fault_.reset();
 }
 
 void RcRequester::report(const SendWqe& wqe, WcStatus status) {

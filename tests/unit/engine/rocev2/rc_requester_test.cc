@@ -454,6 +454,20 @@ TEST(RcRequester, UnreadableMemoryThatIsFoundWhenItIsSent) {
   EXPECT_THAT(statuses(r.side), ElementsAre(WcStatus::kSuccess, WcStatus::kLocalProtectionError));
 }
 
+TEST(RcRequester, MemoryThatIsGoneIsNotNeededForWhatHadArrived) {
+  Requester r;
+  r.side.post({.opcode = SendOpcode::kWrite, .wr_id = 1, .sges = {}, .remote_addr = 8});
+  r.write(2, 2 * kMtu);
+  EXPECT_THAT(r.psns(), ElementsAre(10, 11, 12));
+  r.memory.withdraw();
+  r.nak(10, NakCode::kPsnSequence);
+  EXPECT_THAT(r.psns(), ElementsAre(10));
+  r.ack(12);  // the NAK was of what had only come late
+  EXPECT_THAT(statuses(r.side), ElementsAre(WcStatus::kSuccess, WcStatus::kSuccess));
+  r.side.post({.opcode = SendOpcode::kWrite, .wr_id = 3, .sges = {}, .remote_addr = 8});
+  EXPECT_THAT(r.psns(), ElementsAre(13));
+}
+
 TEST(RcRequester, SqdFinishesWhatWasBegun) {
   Requester r;
   r.write(1, 3 * kMtu);
