@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -69,16 +70,42 @@ class TellingSink : public PacketSink, public MadSink {
   const Qpn qpn_;
 };
 
+/// The library's thread waits as long as this lives. The allocators of sanitizers are not made for
+/// fork(): a lock that another thread holds just then is never given back in the child.
+class QuietProgress {
+ public:
+  QuietProgress() {
+    (*Progress::start())->defer([state = state_] {
+      state->there.release();
+      state->go_on.acquire();
+    });
+    state_->there.acquire();
+  }
+  ~QuietProgress() { state_->go_on.release(); }
+  QuietProgress(const QuietProgress&) = delete;
+  QuietProgress& operator=(const QuietProgress&) = delete;
+
+ private:
+  struct State {
+    std::binary_semaphore there{0};
+    std::binary_semaphore go_on{0};
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
 /// A process of its own with one queue pair, which receives until it is killed.
 class Member {
  public:
   explicit Member(std::uint16_t service = 0) {
     int ends[2];
     if (::pipe(ends) != 0) return;
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::close(ends[0]);
-      run(ends[1], service);
+    {
+      const QuietProgress quiet;
+      pid_ = ::fork();
+      if (pid_ == 0) {
+        ::close(ends[0]);
+        run(ends[1], service);
+      }
     }
     ::close(ends[1]);
     reports_ = ends[0];
