@@ -2,11 +2,19 @@
 #include "runtime/known_blocks.h"
 
 #include <charconv>
+#include <cstdio>
 
 #include "io/local_socket.h"
 #include "runtime/progress.h"
 
 namespace airdma::runtime {
+
+std::string hex_of(const model::Gid& address) {
+  char text[2 * sizeof address.bytes + 1];
+  char* end = text;
+  for (const std::uint8_t byte : address.bytes) end += std::snprintf(end, 3, "%02x", byte);
+  return text;
+}
 
 const std::vector<std::uint32_t>& KnownBlocks::look(const std::string& prefix, Duration keep) {
   const Time now = Progress::now();

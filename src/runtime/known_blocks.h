@@ -8,8 +8,12 @@
 #include <vector>
 
 #include "base/time.h"
+#include "model/address_vector.h"
 
 namespace airdma::runtime {
+
+/// How an address stands in such names: 32 digits, in hex.
+std::string hex_of(const model::Gid& address);
 
 /// Not thread-safe.
 class KnownBlocks {

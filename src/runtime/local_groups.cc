@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "runtime/local_groups.h"
 
-#include <cstdio>
 #include <utility>
 
 namespace airdma::runtime {
@@ -11,15 +10,7 @@ constexpr Duration kKeep = std::chrono::milliseconds(1);
 // Limit: a program that sends to ever new groups would fill the memory with them.
 constexpr std::size_t kMostKnown = 64;
 
-std::string prefix_of(const model::Gid& group) {
-  std::string name = "airdma/mcg/";
-  for (const std::uint8_t byte : group.bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    name += digits;
-  }
-  return name + "/";
-}
+std::string prefix_of(const model::Gid& group) { return "airdma/mcg/" + hex_of(group) + "/"; }
 
 }  // namespace
 

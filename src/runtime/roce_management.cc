@@ -40,10 +40,7 @@ std::string text_of(const model::AddressScope& scope) {
     case AddressKind::kOne:
       break;
   }
-  char text[2 * sizeof scope.one.bytes + 1];
-  char* end = text;
-  for (const std::uint8_t byte : scope.one.bytes) end += std::snprintf(end, 3, "%02x", byte);
-  return text;
+  return hex_of(scope.one);
 }
 
 std::string service_name(std::uint32_t service, const model::AddressScope& scope) {
