@@ -9,9 +9,8 @@
 #include <array>
 #include <cstring>
 
-#include "tests/unit/verbs/cm_fixture.h"
+#include "tests/unit/verbs/cm_ib_fixture.h"
 #include "verbs/api.h"
-#include "verbs/cm_state.h"
 
 namespace airdma::cm {
 namespace {
@@ -26,25 +25,8 @@ std::string padded(std::string text, std::size_t bytes) {
   return text;
 }
 
-class CmIbTest : public CmTest {
+class CmIbTest : public CmIbFixture {
  protected:
-  void SetUp() override {
-    ::unsetenv("AIRDMA_CM");
-    control().has_roce.reset();
-  }
-  void TearDown() override {
-    CmTest::TearDown();
-    control().has_roce.reset();
-  }
-  static bool on_roce(const rdma_cm_id* id) {
-    return id->verbs->device->transport_type == IBV_TRANSPORT_IB;
-  }
-  static ibv_qp_attr attributes(ibv_qp* qp) {
-    ibv_qp_attr attr{};
-    ibv_qp_init_attr init{};
-    EXPECT_TRUE(verbs::query_qp(qp, &attr, 0, &init));
-    return attr;
-  }
   /// By the attributes that the requests and answers of the test below name.
   void expect_connected_pair() {
     const ibv_qp_attr one = attributes(client_->qp);
@@ -383,20 +365,6 @@ TEST_F(CmIbTest, TheEndOfAnIdEndsItsConnection) {
   EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
 }
 
-// Its server hears of it at the latest when it has accepted: by the call when the news were faster.
-TEST_F(CmIbTest, ARequestMayOutliveItsClient) {
-  start_listening();
-  request();
-  drop(std::exchange(client_, nullptr));
-  const int refused = code_of(accept(passive_, nullptr));
-  if (refused == 0) {
-    EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_REJECTED);
-  } else {
-    EXPECT_EQ(refused, EINVAL);
-  }
-  EXPECT_EQ(passive_->qp->state, IBV_QPS_ERR);
-}
-
 // What came after the client's end has come tells that this was heard of, too.
 TEST_F(CmIbTest, ARequestWhoseClientIsGoneCannotBeAccepted) {
   start_listening();
@@ -405,6 +373,7 @@ TEST_F(CmIbTest, ARequestWhoseClientIsGoneCannotBeAccepted) {
   rdma_cm_id* const orphan = std::exchange(passive_, nullptr);
   request();
   EXPECT_EQ(code_of(accept(orphan, nullptr)), EINVAL);
+  EXPECT_EQ(orphan->qp->state, IBV_QPS_ERR);
   EXPECT_FALSE(server_.readable());
   drop(orphan);
 }
@@ -422,117 +391,6 @@ TEST_F(CmIbTest, WildcardsOfTheFamiliesShareAPort) {
   EXPECT_EQ(code_of(listen(four, 1)), 0);
   drop(six);
   drop(four);
-}
-
-/// A queue pair that the program makes itself, and moves by what the id knows.
-class OwnQueuePair {
- public:
-  explicit OwnQueuePair(rdma_cm_id* id)
-      : id_(id), cq_(*verbs::create_cq(id->verbs, 16, nullptr, nullptr, 0)) {
-    auto attr = small_qp();
-    attr.send_cq = attr.recv_cq = cq_;
-    qp_ = *verbs::create_qp(id->pd, &attr);
-  }
-  ~OwnQueuePair() {
-    EXPECT_TRUE(verbs::destroy_qp(qp_));
-    EXPECT_TRUE(verbs::destroy_cq(cq_));
-  }
-  OwnQueuePair(const OwnQueuePair&) = delete;
-  OwnQueuePair& operator=(const OwnQueuePair&) = delete;
-
-  void move(ibv_qp_state to) {
-    ibv_qp_attr next{};
-    int mask = 0;
-    next.qp_state = to;
-    EXPECT_EQ(code_of(init_qp_attr(id_, &next, &mask)), 0) << to;
-    EXPECT_EQ(code_of(verbs::modify_qp(qp_, &next, mask)), 0) << to;
-  }
-  [[nodiscard]] ibv_qp* get() const { return qp_; }
-  [[nodiscard]] rdma_conn_param named() const {
-    rdma_conn_param wanted{};
-    wanted.qp_num = qp_->qp_num;
-    return wanted;
-  }
-
- private:
-  rdma_cm_id* id_;
-  ibv_cq* cq_;
-  ibv_qp* qp_ = nullptr;
-};
-
-TEST_F(CmIbTest, AProgramsOwnQueuePairMovesByTheIdsAttributes) {
-  start_listening();
-  client_ = new_client(client_channel_);
-  destroy_qp(client_);
-  {
-    OwnQueuePair own(client_);
-    auto wanted = own.named();
-    own.move(IBV_QPS_INIT);
-    ASSERT_EQ(code_of(connect(client_, &wanted)), 0);
-    passive_ = server_.next().id;
-    ASSERT_TRUE(give_qp(passive_));
-    ASSERT_TRUE(accept(passive_, nullptr));
-    EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_CONNECT_RESPONSE);
-    own.move(IBV_QPS_RTR);
-    own.move(IBV_QPS_RTS);
-    ASSERT_EQ(code_of(establish(client_)), 0);
-    EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EQ(attributes(own.get()).dest_qp_num, passive_->qp->qp_num);
-    drop(std::exchange(client_, nullptr));
-  }
-}
-
-// A server's is ready before it accepts.
-TEST_F(CmIbTest, AServersOwnQueuePairExpectsWhatItsAnswerSays) {
-  start_listening();
-  client_ = new_client(client_channel_);
-  ASSERT_EQ(code_of(connect(client_, nullptr)), 0);
-  passive_ = server_.next().id;
-  {
-    OwnQueuePair own(passive_);
-    auto answer = own.named();
-    own.move(IBV_QPS_INIT);
-    own.move(IBV_QPS_RTR);
-    own.move(IBV_QPS_RTS);
-    ASSERT_EQ(code_of(accept(passive_, &answer)), 0);
-    EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EQ(attributes(own.get()).rq_psn, attributes(client_->qp).sq_psn);
-    EXPECT_EQ(attributes(own.get()).sq_psn, attributes(client_->qp).rq_psn);
-    drop(std::exchange(passive_, nullptr));
-  }
-}
-
-// The kernel's RDMA CM knows queue pairs by their numbers alone.
-TEST_F(CmIbTest, AConnectionOutlivesItsQueuePair) {
-  establish_connection();
-  destroy_qp(client_);
-  EXPECT_EQ(client_->qp, nullptr);
-  EXPECT_FALSE(client_channel_.readable());
-  ASSERT_EQ(code_of(disconnect(client_)), 0);
-  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_DISCONNECTED);
-  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
-  EXPECT_FALSE(client_channel_.readable());
-}
-
-TEST_F(CmIbTest, AConnectionWithoutItsQueuePairEndsWithItsId) {
-  establish_connection();
-  destroy_qp(client_);
-  ASSERT_TRUE(destroy_id(std::exchange(client_, nullptr)));
-  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_DISCONNECTED);
-  EXPECT_FALSE(server_.readable());
-}
-
-TEST_F(CmIbTest, AnAnswerThatFindsNoQueuePairIsTheProgramsToUse) {
-  start_listening();
-  request();
-  destroy_qp(client_);
-  EXPECT_FALSE(client_channel_.readable());
-  ASSERT_TRUE(accept(passive_, nullptr));
-  EXPECT_EQ(client_channel_.next().type, RDMA_CM_EVENT_CONNECT_RESPONSE);
-  destroy_qp(passive_);
-  ASSERT_EQ(code_of(establish(client_)), 0);
-  EXPECT_EQ(server_.next().type, RDMA_CM_EVENT_ESTABLISHED);
 }
 
 TEST_F(CmIbTest, ADatagramServiceIsLookedUp) {
